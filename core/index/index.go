@@ -1,0 +1,87 @@
+// Package index answers how many leading blocks of a prompt every worker rank holds, exactly.
+//
+// Semantics (every implementation has them; package indextest checks, package model is the literal truth):
+//
+//   - A block is identified by its sequence hash, computed from the content hashes of the event and the parent chain.
+//     An engine hash only names a block inside one slot: it links parents and keys removals.
+//   - Match gives, for every slot, the number of leading blocks it holds without a hole; never more than it holds.
+//     Removing a middle block hides the deeper ones, storing it again brings them back.
+//   - A store under a parent the slot does not name, or one that contains its own parent or a block twice, is refused
+//     whole and counted per block; it is never hung under the root. Storing an empty run checks the parent only.
+//   - Apply counts references: with Count, every store of a name adds one and every removal takes one; with Set, a
+//     name has one reference however often it is stored. The last reference of a slot's last name for a block removes
+//     that block from the slot. Removing an unknown name is counted, and the rest of the event goes on.
+//   - A name stored again for another block (an engine reused it) first leaves the old block.
+//   - Drop forgets everything of a slot, and of that slot only.
+package index
+
+import (
+	"errors"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// Counting says what storing a name twice means; see the package comment.
+type Counting uint8
+
+// Count counts every store, as an engine's own stream needs; Set gives each name one reference, as a dump needs.
+const (
+	Count Counting = iota
+	Set
+)
+
+// Overlap is one row of a match: the slot holds the first Depth blocks of the query, Depth >= 1.
+type Overlap struct {
+	Slot  worker.Slot
+	Depth uint32
+}
+
+// Query is a prompt: the content hash of each full block, and the sequence hashes they chain to. Same length.
+type Query struct {
+	Hashes    []block.Hash
+	Sequences []block.SequenceHash
+}
+
+// Applied says what an event did, in blocks.
+type Applied struct {
+	Stored    int // newly held by the slot
+	Duplicate int // stored, but the slot held them already
+	Removed   int // no longer held
+	Unknown   int // removals of names the slot does not have
+	Refused   int // stores refused
+}
+
+// Errors of Apply: the event changed nothing.
+var (
+	ErrUnknownParent = errors.New("parent block is not held by this worker rank")
+	ErrBadChain      = errors.New("stored blocks do not form a chain: a block repeats, or is its own parent")
+)
+
+// Stats counts what the index holds.
+type Stats struct {
+	Blocks int // distinct blocks (sequence hashes)
+	Pairs  int // (block, slot) pairs
+	Paths  int // internal runs of blocks; an implementation without runs reports Blocks
+	Bytes  int // memory held by the structure, its free space included
+}
+
+// Index is safe for concurrent use; events of one slot must come from one caller at a time, in order.
+type Index interface {
+	// Apply applies one device-tier event to a slot. On an error nothing changed, and Applied.Refused counts its blocks.
+	Apply(slot worker.Slot, ev *event.Event, counting Counting) (Applied, error)
+	// Match appends a row per slot that holds the first block, in no particular order, and returns the extended slice.
+	// It allocates only if dst is too short.
+	Match(dst []Overlap, q Query) []Overlap
+	// Drop forgets everything a slot holds.
+	Drop(slot worker.Slot)
+	// Blocks counts the blocks a slot holds, hidden ones included.
+	Blocks(slot worker.Slot) int
+	// Dump gives a slot's reachable blocks as Stored events, parents first, consecutive blocks of a chain in one event,
+	// numbered from firstID. Applied with Set to an empty index they give the same matches. Blocks hidden behind a hole
+	// are left out: no store can express them.
+	Dump(slot worker.Slot, firstID uint64) []event.Event
+	// Stats counts. It may be out of date by what is applied meanwhile.
+	Stats() Stats
+}
