@@ -1,0 +1,420 @@
+/* dynamo_go.h: the C interface of dynamo-go, a KV-cache-aware request router.
+ *
+ * Which inference worker should serve this prompt? A router knows what every worker holds in its KV cache, from the
+ * engines' own events, and what every worker is busy with, from the requests it placed; it picks the cheapest.
+ *
+ *     dgo_error error = {sizeof error, 0, ""};
+ *     dgo_router router;
+ *     if (dgo_router_new(16, NULL, 0, NULL, &router, &error) != DGO_OK) fail(error.message);
+ *
+ *     dgo_worker worker = {sizeof worker};
+ *     worker.worker_id = 7;
+ *     worker.kv_events = dgo_text("tcp://10.0.0.5:5557");
+ *     worker.replay = dgo_text("tcp://10.0.0.5:6557");
+ *     dgo_router_add_worker(router, &worker, &error);
+ *
+ *     dgo_request request = {sizeof request};
+ *     request.request_id = dgo_text("req-1");                 // an id books the request; none only asks
+ *     dgo_choice choice = {sizeof choice};
+ *     if (dgo_router_best_worker(router, tokens, n_tokens, &request, &choice, &error) == DGO_OK) {
+ *         // send the prompt to choice.worker_id ... the first output token came:
+ *         dgo_router_mark_prefill_complete(router, "req-1", 5, NULL);
+ *         // ... the request ended:
+ *         dgo_router_free(router, "req-1", 5, NULL);
+ *     }
+ *     dgo_router_close(router, NULL);
+ *
+ * Conventions, for every function unless its comment says otherwise:
+ *
+ *   Status     The result is a dgo_status. Anything but DGO_OK means that nothing was done and no output was written
+ *              (except *error). Every function may return DGO_FORKED and DGO_INTERNAL besides what its comment lists.
+ *   Error      `error` may be NULL. Otherwise set error->struct_size first; on a status other than DGO_OK the message
+ *              names the offending value and what was expected. It is cut at the buffer's end, never inside a character.
+ *   Structs    A struct begins with struct_size, which the caller sets to sizeof. Later versions only append members, so
+ *              a program built against an older header keeps working; a size this version does not know, or a pointer
+ *              that is not aligned for its type, is DGO_INVALID_ARGUMENT. Zero the rest: zero is every member's default.
+ *   Strings    Pointer and length (dgo_string), UTF-8, no terminator needed. A NULL pointer means "none", which is not
+ *              the same as the empty string. Invalid UTF-8, NULL with a length, or a length above its limit
+ *              (DGO_STRING_MAX, for JSON DGO_JSON_MAX) is DGO_INVALID_ARGUMENT.
+ *   Ownership  Inputs are borrowed for the duration of the call and never kept. Outputs go to memory of the caller, or to
+ *              a dgo_buffer, which the caller frees with dgo_buffer_free.
+ *   Handles    64-bit values, never pointers: of one kind, valid until closed. 0 is never valid. A closed handle gives
+ *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
+ *              a kind.
+ *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
+ *   Blocking   No call blocks longer than 100 ms, and none does network I/O: sockets have threads of their own.
+ *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
+ *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
+ *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
+ *              SIGPIPE, SIGURG), chained to handlers that were there before. Nothing writes to stdout or stderr.
+ *   Unloading  dlclose does not unload the library.
+ *
+ * All functions and types are since ABI 1.
+ */
+#ifndef DYNAMO_GO_H
+#define DYNAMO_GO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DGO_VERSION "0.1.0"
+#define DGO_ABI_VERSION 1u
+
+/* Limits. */
+#define DGO_TOKENS_MAX ((size_t)1 << 24)     /* tokens of one prompt */
+#define DGO_STRING_MAX ((size_t)1 << 16)     /* bytes of an id, name or endpoint */
+#define DGO_JSON_MAX ((size_t)1 << 30)       /* bytes of a JSON text or of an engine's payload */
+#define DGO_WORKER_IDS_MAX ((size_t)1 << 20) /* elements of allowed_worker_ids, of taints */
+#define DGO_WAIT_MS_MAX 100u                 /* longest wait of a call that may wait */
+
+/* Status of a call. Values never change their meaning; later versions may add some. */
+typedef int32_t dgo_status;
+enum {
+  DGO_OK = 0,
+  DGO_INTERNAL = 1,             /* a fault of the library: please report the message. The process and other handles live on */
+  DGO_BAD_HANDLE = 2,           /* the value is not, and never was, a handle of this kind */
+  DGO_INVALID_ARGUMENT = 3,     /* an argument is out of its range or malformed */
+  DGO_NOT_IMPLEMENTED = 4,      /* the value asks for a feature that this version does not have */
+  DGO_REQUEST_NOT_FOUND = 5,    /* the request id was never booked, or was freed before */
+  DGO_DUPLICATE_REQUEST = 6,    /* the request id is booked already */
+  DGO_WORKER_NOT_FOUND = 7,     /* no such worker, or the worker has no such rank */
+  DGO_DUPLICATE_WORKER = 8,     /* the worker id is registered with other endpoints */
+  DGO_NO_WORKERS = 9,           /* no registered worker is eligible; it may work once one joins */
+  DGO_OVERLOADED = 10,          /* a limit of the library or of the workers is reached; try again later */
+  DGO_QUEUE_LIMIT_EXCEEDED = 11, /* reserved for request queues */
+  DGO_TIMEOUT = 12,             /* nothing came in the time given */
+  DGO_CLOSED = 13,              /* the handle was closed */
+  DGO_FORKED = 14,              /* the process was forked after the library was loaded */
+  DGO_EVENT_REFUSED = 15,       /* the event contradicts what the rank holds (unknown parent, broken chain) */
+  DGO_CANNOT_CONNECT = 16,      /* an address cannot be bound or reached */
+  DGO_DISCONNECTED = 17,        /* reserved for the request plane */
+  DGO_CANCELLED = 18,           /* reserved for the request plane */
+  DGO_WORKER_ERROR = 19         /* reserved for the request plane */
+};
+
+/* Where a failed call explains itself. Caller-owned; 512 bytes; set struct_size = sizeof(dgo_error). */
+typedef struct dgo_error {
+  uint32_t struct_size;
+  dgo_status status;  /* [out] what the call returned; untouched on DGO_OK */
+  char message[504];  /* [out] UTF-8, terminated by NUL */
+} dgo_error;
+
+/* Bytes the library allocated. Caller-owned struct; set struct_size; give to dgo_buffer_free when done. */
+typedef struct dgo_buffer {
+  uint32_t struct_size;
+  uint32_t reserved;
+  char *data;   /* [out] `size` bytes followed by a NUL that is not counted */
+  size_t size;  /* [out] */
+} dgo_buffer;
+
+/* A borrowed string. {NULL, 0} is "none"; a pointer with size 0 is the empty string. */
+typedef struct dgo_string {
+  const char *data;
+  size_t size;
+} dgo_string;
+
+/* dgo_text: a dgo_string over a NUL-terminated string, borrowed; NULL gives "none". */
+static inline dgo_string dgo_text(const char *text) {
+  dgo_string s;
+  s.data = text;
+  s.size = text == NULL ? 0 : strlen(text);
+  return s;
+}
+
+typedef uint64_t dgo_router;       /* closed by dgo_router_close */
+typedef uint64_t dgo_event_reader; /* closed by dgo_event_reader_close */
+typedef uint64_t dgo_mocker;       /* closed by dgo_mocker_close */
+
+/* ---- Library ---------------------------------------------------------------------------------------------------- */
+
+/* dgo_abi_version: the ABI the library has; compare with DGO_ABI_VERSION. Works after fork. Never fails. */
+uint32_t dgo_abi_version(void);
+
+/* dgo_version: the release, such as "0.1.0". Static storage. Works after fork. Never fails. */
+const char *dgo_version(void);
+
+/* dgo_status_name: the name of a status without its prefix, such as "INVALID_ARGUMENT"; NULL for a value that is none.
+ * Static storage. Works after fork. Never fails. */
+const char *dgo_status_name(dgo_status status);
+
+/* dgo_buffer_free: free what a call put into a buffer, and empty it. NULL and an empty buffer are fine, twice is fine.
+ * Works after fork. */
+void dgo_buffer_free(dgo_buffer *buffer);
+
+/* ---- Router ----------------------------------------------------------------------------------------------------- */
+
+/* dgo_router_new: make a router without workers.
+ *   block_size   [in]  tokens per KV block of the engines, 1 .. 1,048,576.
+ *   config       [in]  JSON object with the fields of Dynamo's KvRouterConfig, config_size bytes; NULL for the defaults.
+ *                      Unknown fields are refused. dgo_config_check tells the same without making a router.
+ *   seed         [in]  NULL, or a seed with which the choices among equals are repeatable.
+ *   router       [out] the handle; close it with dgo_router_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_OVERLOADED (too many handles). */
+dgo_status dgo_router_new(int64_t block_size, const char *config, size_t config_size, const uint64_t *seed,
+                          dgo_router *router, dgo_error *error);
+
+/* dgo_router_close: stop following the workers and forget everything. Calls in flight end as if they had come before or
+ * after. Closing again is DGO_OK; so is 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_router_close(dgo_router router, dgo_error *error);
+
+/* A worker, as dgo_router_add_worker takes it. */
+typedef struct dgo_worker {
+  uint32_t struct_size;
+  uint32_t dp_start;  /* first global data-parallel rank of this worker */
+  uint32_t dp_size;   /* number of ranks, at most 65,536; 0 means 1 */
+  uint32_t has_block_size;
+  uint64_t worker_id; /* any value */
+  int64_t block_size; /* with has_block_size: tokens per block of the worker; must be the router's */
+  /* Where the ranks publish KV events, and where they replay them. Either a base endpoint, "tcp://HOST:PORT", where rank
+   * r uses PORT + r and HOST "*" means `host`, or a JSON object from rank to endpoint: {"0": "tcp://10.0.0.5:5557"}.
+   * None: events come by dgo_router_apply_event only. */
+  dgo_string kv_events;
+  dgo_string replay;
+  dgo_string topic;                /* ZeroMQ topic prefix; none means all */
+  dgo_string host;                 /* stands for "*" in the endpoints */
+  const dgo_string *taints;        /* n_taints labels that routing constraints can ask for; may be NULL if 0 */
+  size_t n_taints;
+  uint64_t max_num_batched_tokens; /* capacity the engine reports; 0 = unknown */
+  uint64_t total_kv_blocks;        /* likewise */
+} dgo_worker;
+
+/* dgo_router_add_worker: register a worker; it is a candidate at once. Connections are made in the background, whether
+ * anybody answers or not; dgo_router_health tells how far they are. The same id with the same endpoints and ranks
+ * updates the rest.
+ *   worker  [in]  required.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_DUPLICATE_WORKER. */
+dgo_status dgo_router_add_worker(dgo_router router, const dgo_worker *worker, dgo_error *error);
+
+/* dgo_router_remove_worker: forget a worker, its blocks and its bookings. Added again, it starts empty.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_WORKER_NOT_FOUND. */
+dgo_status dgo_router_remove_worker(dgo_router router, uint64_t worker_id, dgo_error *error);
+
+/* dgo_router_workers: the registered workers.
+ *   workers  [out] JSON array of objects.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_workers(dgo_router router, dgo_buffer *workers, dgo_error *error);
+
+/* Flags of dgo_router_apply_event. */
+#define DGO_APPLY_SET 1u /* a block stored twice has one reference; without it every store counts */
+
+/* dgo_router_apply_event: apply one KV event of a worker, from a source that the caller follows itself.
+ *   event  [in]  one KvCacheEvent as JSON, event_size bytes:
+ *                {"event_id":1,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":H,"tokens_hash":T}]}}},
+ *                "data":{"removed":{"block_hashes":[H]}} or "data":"cleared". Hashes are -2^63 .. 2^64-1. event_id is
+ *                not checked; dp_rank is the global rank.
+ *   flags  [in]  0 or DGO_APPLY_SET.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed) | DGO_WORKER_NOT_FOUND |
+ *          DGO_EVENT_REFUSED (unknown parent, broken chain). */
+dgo_status dgo_router_apply_event(dgo_router router, uint64_t worker_id, const char *event, size_t event_size,
+                                  uint32_t flags, dgo_error *error);
+
+/* ---- Prompts ---------------------------------------------------------------------------------------------------- */
+
+/* Flags of dgo_request. */
+#define DGO_REQUEST_WORKER_ID 1u      /* worker_id is set: only this worker */
+#define DGO_REQUEST_DP_RANK 2u        /* dp_rank is set: only this rank */
+#define DGO_REQUEST_UPDATE_INDEXER 4u /* record the choice in the approximate index, where the configuration has one */
+#define DGO_REQUEST_TIMEOUT 8u        /* timeout_seconds is set */
+
+/* What is asked about a prompt besides its tokens. Zeroed (but for struct_size), or a NULL pointer, it is a plain query. */
+typedef struct dgo_request {
+  uint32_t struct_size;
+  uint32_t flags;
+  /* Identity: what, besides tokens, makes cached blocks equal. */
+  dgo_string lora_name;
+  dgo_string cache_namespace; /* cache salt */
+  dgo_string block_mm_infos;  /* JSON array, an element per block: null or {"mm_objects":[{"mm_hash":H,"offsets":[[s,e]]}]} */
+  /* Booking: none only asks. The id stays booked until dgo_router_free, or until it expires. */
+  dgo_string request_id;
+  /* Who may be chosen. */
+  uint64_t worker_id;
+  uint32_t dp_rank;
+  uint32_t strict_priority;           /* kept for request queues */
+  const uint64_t *allowed_worker_ids; /* NULL: all; otherwise only these n_allowed_worker_ids */
+  size_t n_allowed_worker_ids;
+  dgo_string routing_constraints;     /* JSON object: {"required_taints":[...],"preferred_taints":{"taint":weight}} */
+  /* How the choice is made. */
+  dgo_string router_config_override;  /* JSON object: overlap_score_credit, prefill_load_scale, router_temperature, ... */
+  dgo_string policy_class;
+  dgo_string session_id;
+  double timeout_seconds;             /* how long the request may queue; finite, >= 0 */
+} dgo_request;
+
+/* A chosen worker. Caller-owned; set struct_size. */
+typedef struct dgo_choice {
+  uint32_t struct_size;
+  uint32_t dp_rank;        /* [out] global rank */
+  uint64_t worker_id;      /* [out] */
+  uint32_t overlap_blocks; /* [out] leading full blocks of the prompt that the chosen rank holds on its device */
+  uint32_t reserved;
+} dgo_choice;
+
+/* dgo_router_best_worker: choose a worker for one prompt; with a request id, book it there in the same step.
+ *   tokens   [in]  n_tokens token ids; may be NULL iff n_tokens is 0.
+ *   request  [in]  may be NULL.
+ *   choice   [out] required.
+ * Cost: about 3 microseconds for 4,096 tokens; no allocation without a request id.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_DUPLICATE_REQUEST |
+ *          DGO_WORKER_NOT_FOUND (a pinned worker or rank) | DGO_NO_WORKERS | DGO_OVERLOADED. */
+dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
+                                  dgo_choice *choice, dgo_error *error);
+
+/* dgo_router_mark_prefill_complete: the request's first output token came: its prompt no longer loads the worker. Marking
+ * twice is fine.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND. */
+dgo_status dgo_router_mark_prefill_complete(dgo_router router, const char *request_id, size_t request_id_size,
+                                            dgo_error *error);
+
+/* dgo_router_free: the request ended, however it did; its booking goes. An id whose booking expired, or whose worker was
+ * removed, can be freed once.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND. */
+dgo_status dgo_router_free(dgo_router router, const char *request_id, size_t request_id_size, dgo_error *error);
+
+/* dgo_router_add_output_block: the request's output filled n more blocks.
+ *   n               [in]  blocks, 0 .. 2^31-1.
+ *   decay_fraction  [in]  NULL, or in 0 .. 1: how much of the expected output is still to come; the booking's blocks
+ *                         weigh that much.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND. */
+dgo_status dgo_router_add_output_block(dgo_router router, const char *request_id, size_t request_id_size, int64_t n,
+                                       const double *decay_fraction, dgo_error *error);
+
+/* What a rank would be busy with if it got the prompt. */
+typedef struct dgo_potential_load {
+  uint64_t worker_id;
+  uint32_t dp_rank;
+  uint32_t active_requests;         /* requests booked on the rank */
+  int64_t potential_prefill_tokens; /* uncached prompt tokens of active requests and of this prompt */
+  int64_t potential_decode_blocks;  /* distinct blocks of active requests and of this prompt */
+} dgo_potential_load;
+
+/* dgo_router_get_potential_loads: the load of every rank, with the prompt added.
+ *   tokens    [in]  n_tokens token ids; may be NULL iff n_tokens is 0: the current load.
+ *   request   [in]  may be NULL; its identity members are read, the others ignored.
+ *   rows      [out] room for `capacity` rows of row_size bytes; may be NULL iff capacity is 0.
+ *   row_size  [in]  sizeof(dgo_potential_load).
+ *   count     [out] ranks there are. If it exceeds capacity, the first `capacity` rows were written: ask again with room.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_get_potential_loads(dgo_router router, const uint32_t *tokens, size_t n_tokens,
+                                          const dgo_request *request, dgo_potential_load *rows, size_t row_size,
+                                          size_t capacity, size_t *count, dgo_error *error);
+
+/* dgo_router_get_overlap_scores: how many leading blocks of the prompt every rank holds, by tier.
+ *   request  [in]  may be NULL; its identity members are read, the others ignored.
+ *   scores   [out] JSON object: block_size, num_blocks, workers (an object per rank), shared_cache.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_get_overlap_scores(dgo_router router, const uint32_t *tokens, size_t n_tokens,
+                                         const dgo_request *request, dgo_buffer *scores, dgo_error *error);
+
+/* dgo_router_explain: what dgo_router_best_worker would weigh for the request. Books nothing.
+ *   explanation  [out] JSON object: the candidates with every term of their cost, and the choice.
+ * Returns: as dgo_router_best_worker, but for DGO_DUPLICATE_REQUEST. */
+dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
+                              dgo_buffer *explanation, dgo_error *error);
+
+/* ---- State ------------------------------------------------------------------------------------------------------ */
+
+/* dgo_router_dump_events: what the router knows of every rank's blocks, as stores that rebuild it, parents first.
+ *   events  [out] JSON array of Dynamo's RouterEvent.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, dgo_error *error);
+
+/* dgo_router_load_events: apply a dump. Each block gets one reference.
+ *   events  [in]  JSON array of RouterEvent, size bytes.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed: nothing applied) |
+ *          DGO_WORKER_NOT_FOUND | DGO_EVENT_REFUSED (the events before the refused one stay applied). */
+dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t size, dgo_error *error);
+
+/* dgo_router_health: how complete the view of every rank is, and why.
+ *   health  [out] JSON array of objects: worker_id, dp_rank, state, reason, since (Unix seconds), last_seq, counters.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);
+
+/* dgo_router_stats: how big the router is.
+ *   stats  [out] JSON object with at least blocks, pairs, paths, bytes.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error);
+
+/* dgo_config_check: read a configuration as dgo_router_new would.
+ *   config  [in]  JSON object, size bytes.
+ *   result  [out] NULL, or gets the complete configuration, defaults filled in, as a JSON object.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED. */
+dgo_status dgo_config_check(const char *config, size_t size, dgo_buffer *result, dgo_error *error);
+
+/* ---- Hashes ----------------------------------------------------------------------------------------------------- */
+
+/* dgo_compute_block_hashes: the hash of each full block of a prompt, by Dynamo's formula.
+ *   tokens      [in]  n_tokens token ids; may be NULL iff n_tokens is 0.
+ *   block_size  [in]  tokens per block, 1 .. 1,048,576.
+ *   request     [in]  may be NULL; its identity members are read, the others ignored.
+ *   eagle       [in]  not 0: windows of block_size + 1 tokens, as EAGLE drafters use.
+ *   hashes      [out] room for `capacity` values; may be NULL iff capacity is 0.
+ *   count       [out] blocks there are. If it exceeds capacity, nothing was written to hashes.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_compute_block_hashes(const uint32_t *tokens, size_t n_tokens, int64_t block_size,
+                                    const dgo_request *request, int32_t eagle, uint64_t *hashes, size_t capacity,
+                                    size_t *count, dgo_error *error);
+
+/* dgo_compute_sequence_hashes: the rolling hash of each block and all before it.
+ *   hashes     [in]  n block hashes; may be NULL iff n is 0.
+ *   sequences  [out] room for n values; may be the same memory as hashes.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_compute_sequence_hashes(const uint64_t *hashes, size_t n, uint64_t *sequences, dgo_error *error);
+
+/* ---- Engine events ---------------------------------------------------------------------------------------------- */
+
+/* dgo_decode_batch: decode one batch of an engine's KV events (vLLM, SGLang).
+ *   payload  [in]  MessagePack, payload_size bytes.
+ *   seq      [in]  NULL, or the batch's sequence number.
+ *   lines    [out] one JSON object and a newline per event: seq, ts, dp_rank, type, ...; {"error","type"} for an event
+ *                  that cannot be decoded.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT (the payload as a whole cannot be decoded). */
+dgo_status dgo_decode_batch(const char *payload, size_t payload_size, const uint64_t *seq, dgo_buffer *lines,
+                            dgo_error *error);
+
+/* dgo_event_reader_open: read an engine's events as they come, connecting in the background.
+ *   endpoint  [in]  the PUB socket, "tcp://HOST:PORT" or "ipc://PATH".
+ *   replay    [in]  NULL, or the replay socket: what it still holds comes first.
+ *   topic     [in]  NULL for all.
+ *   reader    [out] the handle; close it with dgo_event_reader_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (too many handles). */
+dgo_status dgo_event_reader_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size,
+                                 const char *topic, size_t topic_size, dgo_event_reader *reader, dgo_error *error);
+
+/* dgo_event_reader_next: wait for events.
+ *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX.
+ *   lines       [out] as dgo_decode_batch, of one or more batches.
+ * Blocks: up to timeout_ms.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_TIMEOUT. */
+dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, dgo_buffer *lines, dgo_error *error);
+
+/* dgo_event_reader_close: stop reading. Closing again is DGO_OK; so is 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *error);
+
+/* ---- Mocker ----------------------------------------------------------------------------------------------------- */
+
+/* dgo_mocker_new: start an engine without a GPU: a block pool with prefix caching, timing, real KV events, HTTP.
+ *   config  [in]  JSON object, config_size bytes; NULL for the defaults.
+ *   mocker  [out] the handle; close it with dgo_mocker_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT (an address cannot be bound) | DGO_OVERLOADED. */
+dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mocker, dgo_error *error);
+
+/* dgo_mocker_info: where the mocker listens and what it did.
+ *   info  [out] JSON object.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error);
+
+/* dgo_mocker_close: stop the engine; its requests end. Closing again is DGO_OK; so is 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DYNAMO_GO_H */
