@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# The project's commands. Each one does its own set-up; see `./build.sh help`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+root=$PWD
+venv=$root/.venv
+build=$root/build
+STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+export GOFLAGS="${GOFLAGS:--buildvcs=false}" CGO_ENABLED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+usage() {
+	cat <<'EOF'
+usage: ./build.sh COMMAND [ARGUMENTS]
+
+  demo    four mock engines, a slice of a public trace, KV routing against round robin and random (~2 min)
+  test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests
+  lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
+  wheel   dist/*.whl for this machine's Python
+  bench   Go micro-benchmarks and the Python decision benchmark
+  soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), race tests repeated
+  clean   remove everything the other commands made
+
+Needs Go 1.26 or newer, a C compiler, and Python 3.10 or newer with its venv module.
+EOF
+}
+
+step() { printf '\n== %s\n' "$*"; }
+die() { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
+
+# --- what must be on the machine -------------------------------------------------------------------------------------
+
+need_go() {
+	command -v go >/dev/null || die "Go is missing: install Go 1.26 or newer and put it on PATH"
+	local v; v=$(go env GOVERSION 2>/dev/null) || die "'go env' fails: $(go env GOVERSION 2>&1 | tail -n 1)"
+	[[ $v =~ ^go1\.([0-9]+) && ${BASH_REMATCH[1]} -ge 26 ]] || die "Go 1.26 or newer is needed, 'go' is $v"
+	CC=${CC:-$(command -v gcc || command -v cc || command -v clang || true)}
+	[[ -n $CC ]] || die "a C compiler is missing: install gcc (Debian: apt-get install gcc libc6-dev)"
+	export CC
+}
+
+need_python() {
+	command -v python3 >/dev/null || die "Python is missing: install Python 3.10 or newer (Debian: apt-get install python3 python3-dev python3-venv)"
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed, 'python3' is $(python3 -V)"
+	python3 -c 'import ensurepip, venv' 2>/dev/null || die "Python's venv module is missing (Debian: apt-get install python3-venv)"
+	python3 - <<'EOF' || die "Python's headers are missing (Debian: apt-get install python3-dev)"
+import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
+EOF
+}
+
+# stamped FILE COMMAND...: runs the command unless it already ran with the same version of FILE.
+stamped() {
+	local file=$1 stamp; shift
+	stamp=$venv/.stamp-$(basename "$file")
+	[[ -e $stamp ]] && cmp -s "$file" "$stamp" && return
+	"$@" && cp "$file" "$stamp"
+}
+
+python_env() {
+	need_python
+	[[ -x $venv/bin/python ]] || { step "Python environment in .venv"; python3 -m venv "$venv"; }
+	stamped python/requirements-build.txt "$venv/bin/pip" install -q -r python/requirements-build.txt
+}
+
+test_env() {
+	python_env
+	stamped python/requirements-test.txt "$venv/bin/pip" install -q -r python/requirements-test.txt
+}
+
+# Installs the package, built from this tree, into .venv.
+install_package() {
+	need_go; python_env
+	step "package dynamo_go (Go library and Python extension)"
+	"$venv/bin/pip" install -q --no-build-isolation --no-deps --force-reinstall .
+}
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+cmd_lib() {
+	need_go; mkdir -p "$build"
+	step "build/libdynamo_go.so"
+	go build -trimpath -buildmode=c-shared -ldflags='-s -w' -o "$build/libdynamo_go.so" ./capi
+	rm -f "$build/libdynamo_go.h" # cgo's own header; the contract is include/dynamo_go.h
+	cp include/dynamo_go.h "$build/"
+	ls -l "$build/libdynamo_go.so" "$build/dynamo_go.h"
+}
+
+cmd_wheel() {
+	need_go; python_env; mkdir -p dist
+	step "wheel"
+	"$venv/bin/pip" wheel -q --no-build-isolation --no-deps -w dist .
+	ls -l dist/*.whl
+}
+
+cmd_demo() {
+	python_env
+	stamped python/requirements-demo.txt "$venv/bin/pip" install -q -r python/requirements-demo.txt
+	install_package
+	mkdir -p "$build/demo"
+	cd "$build" && exec "$venv/bin/python" -m dynamo_go demo --out "$build/demo" "$@"
+}
+
+cmd_test() {
+	need_go; test_env
+	mkdir -p "$build/test"
+	lint_go
+	test_go
+	install_package
+	lint_python
+	test_python
+	other_pythons
+	check_skips
+}
+
+lint_go() {
+	step "gofmt, go vet, staticcheck"
+	local bad; bad=$(gofmt -l core capi bench examples)
+	[[ -z $bad ]] || die "gofmt would change: $bad"
+	go vet ./...
+	GOBIN=$build/bin go install "$STATICCHECK"
+	"$build/bin/staticcheck" ./...
+}
+
+# Keeps a full log of each run, shows its summary lines, and fails with it.
+logged() {
+	local log=$build/test/$1.log; shift
+	if "$@" >"$log" 2>&1; then
+		return
+	fi
+	tail -n 200 "$log"
+	die "failed: $* (all of it: ${log#"$root"/})"
+}
+
+test_go() {
+	step "go test -race ./..."
+	export DGO_TEST_PYTHON=$venv/bin/python DGO_TEST_CACHE=$build/test-cache
+	logged go go test -race -v ./...
+	grep -E '^(ok|\?|FAIL)\s' "$build/test/go.log"
+}
+
+lint_python() {
+	step "ruff, mypy --strict"
+	"$venv/bin/ruff" check python examples/python bench
+	"$venv/bin/ruff" format --check python examples/python bench
+	(cd python && "$venv/bin/mypy" --strict)
+}
+
+test_python() {
+	step "pytest"
+	(cd python && "$venv/bin/python" -m pytest -q -rs tests) | tee "$build/test/python.log"
+}
+
+# find_python 3.X: an interpreter of that version that runs and has headers, also one that a version manager keeps off PATH.
+find_python() {
+	local p shim
+	shim=$(command -v "python$1" || true)
+	for p in "$shim" "${shim%/shims/*}"/versions/"$1".*/bin/"python$1"; do
+		[[ -x $p ]] && "$p" -c 'import os, sys, sysconfig, venv; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null &&
+			{ echo "$p"; return; }
+	done
+	return 1
+}
+
+# Builds and tries the package with the other Python versions at hand.
+other_pythons() {
+	local v p mine; mine=$("$venv/bin/python" -c 'import sys; print("3.%d" % sys.version_info.minor)')
+	: >"$build/test/pythons.log"
+	for v in 3.10 3.11 3.12 3.13 3.14; do
+		[[ $v == "$mine" ]] && continue
+		if ! p=$(find_python "$v"); then
+			echo "SKIPPED python$v: no interpreter with headers on this machine" | tee -a "$build/test/pythons.log"
+			continue
+		fi
+		step "package with Python $v"
+		[[ -x $build/py$v/bin/python ]] || "$p" -m venv "$build/py$v"
+		stamp=$build/py$v/.stamp
+		cmp -s python/requirements-build.txt "$stamp" ||
+			{ "$build/py$v/bin/pip" install -q -r python/requirements-build.txt && cp python/requirements-build.txt "$stamp"; }
+		"$build/py$v/bin/pip" install -q --no-build-isolation --no-deps --force-reinstall .
+		(cd python/tests && "$build/py$v/bin/python" smoke.py)
+	done
+}
+
+# Every skip must be declared in testdata/skips.txt (a pattern a line): a green run then means what it says.
+check_skips() {
+	step "skips"
+	local line bad=0
+	while IFS= read -r line; do
+		if grep -qEf <(grep -vE '^(#|$)' testdata/skips.txt) <<<"$line"; then
+			echo "declared: $line"
+		else
+			echo "UNDECLARED: $line"; bad=1
+		fi
+	done < <(grep -hE '^\s*(SKIPPED|--- SKIP)' "$build"/test/*.log | sed -E 's/^\s+//' | sort -u)
+	[[ $bad == 0 ]] || die "a test was skipped that testdata/skips.txt does not declare"
+	grep -hE '^[0-9]+ passed' "$build/test/python.log" | tail -n 1
+}
+
+cmd_bench() {
+	need_go
+	step "go test -bench"
+	go test -run '^$' -bench . -benchmem "$@" ./core/...
+	install_package
+	step "best_worker from Python"
+	"$venv/bin/python" bench/python_best_worker.py
+}
+
+cmd_soak() {
+	need_go; test_env
+	local seconds=${DGO_SOAK_SECONDS:-600} file target
+	while IFS=: read -r file target; do
+		step "fuzz $target, $seconds s"
+		go test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s"
+	done < <(grep -roE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' core | sed 's/func //')
+	step "race, repeated"
+	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
+}
+
+cmd_clean() {
+	rm -rf "$build" dist "$venv" python/*.egg-info
+	find python examples bench -name __pycache__ -prune -exec rm -rf {} +
+}
+
+case ${1:-help} in
+lib | wheel | demo | test | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
+help | -h | --help) usage ;;
+*) usage >&2; exit 2 ;;
+esac

@@ -1,0 +1,136 @@
+// Package lint holds the project's own rules as tests: which package may import which, where libraries may be used,
+// and which packages must take time and randomness as parameters.
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/dynamo-go/dynamo-go/"
+
+// imports is the table of docs/architecture.md: what each package may import of this module. Imports go one way.
+var imports = map[string][]string{
+	"core/internal/xxh3":   {},
+	"core/worker":          {},
+	"core/block":           {"core/internal/xxh3"},
+	"core/event":           {"core/block", "core/worker"},
+	"core/wire":            {"core/block", "core/event", "core/worker"},
+	"core/index":           {"core/block", "core/event", "core/worker"},
+	"core/index/model":     {"core/block", "core/event", "core/index", "core/worker"},
+	"core/index/indextest": {"core/block", "core/event", "core/index", "core/index/model", "core/worker"},
+	"core/load":            {"core/block", "core/worker"},
+	"core/load/model":      {"core/block", "core/load", "core/worker"},
+	"core/schedule":        {"core/worker"},
+	"core/schedule/model":  {"core/schedule", "core/worker"},
+	"core/zmq":             {},
+	"core/feed":            {"core/block", "core/event", "core/index", "core/wire", "core/worker", "core/zmq"},
+	"core/publish":         {"core/block", "core/event", "core/wire", "core/zmq"},
+	"core/mocker":          {"core/block", "core/publish"},
+	"core/router":          {"core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/worker", "core/zmq"},
+	"capi":                 {"core/block", "core/event", "core/feed", "core/index", "core/mocker", "core/router", "core/wire", "core/worker", "core/zmq"},
+}
+
+// libraries says which packages may use a library, outside tests.
+var libraries = map[string][]string{
+	"github.com/go-zeromq/zmq4":      {"core/zmq"},
+	"github.com/vmihailenco/msgpack": {"core/wire"},
+	"github.com/tidwall/btree":       {"core/load"},
+	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
+	"github.com/stretchr/testify":    {"core/index/indextest"},
+	"C":                              {"capi"},
+}
+
+// pure packages own no goroutine and take clock and randomness as parameters.
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/load", "core/schedule"}
+
+type file struct {
+	pkg, path string
+	tree      *ast.File
+}
+
+func sources(t *testing.T) (*token.FileSet, []file) {
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	fset := token.NewFileSet()
+	var files []file
+	for _, top := range []string{"core", "capi"} {
+		err = filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
+				return err
+			}
+			src, err := os.ReadFile(path)
+			require.NoError(t, err)
+			tree, err := parser.ParseFile(fset, path, src, parser.ParseComments)
+			require.NoError(t, err)
+			pkg, err := filepath.Rel(root, filepath.Dir(path))
+			files = append(files, file{filepath.ToSlash(pkg), path, tree})
+			return err
+		})
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, files)
+	return fset, files
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	_, files := sources(t)
+	for _, f := range files {
+		allowed, known := imports[f.pkg]
+		require.True(t, known, "%s is not in the import table", f.pkg)
+		for _, spec := range f.tree.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			if local, ok := strings.CutPrefix(path, module); ok {
+				require.True(t, local == f.pkg || slices.Contains(allowed, local), "%s must not import %s", f.path, local)
+				continue
+			}
+			for lib, users := range libraries {
+				if path == lib || strings.HasPrefix(path, lib+"/") {
+					require.Contains(t, users, f.pkg, "%s must not use %s", f.path, lib)
+				}
+			}
+		}
+	}
+}
+
+func TestPurePackagesTakeTimeAndRandomnessAsParameters(t *testing.T) {
+	fset, files := sources(t)
+	for _, f := range files {
+		if !slices.Contains(pure, f.pkg) {
+			continue
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine in a package without a life cycle", fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && (n.Sel.Name == "Now" || n.Sel.Name == "Since" || n.Sel.Name == "Sleep") {
+					t.Errorf("%s: time.%s", fset.Position(n.Pos()), n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestEveryPackageSaysItsJob(t *testing.T) {
+	_, files := sources(t)
+	said := map[string]bool{}
+	for _, f := range files {
+		said[f.pkg] = said[f.pkg] || strings.TrimSpace(f.tree.Doc.Text()) != ""
+	}
+	for pkg, ok := range said {
+		require.True(t, ok, "%s has no package comment", pkg)
+	}
+}
