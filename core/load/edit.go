@@ -1,0 +1,97 @@
+package load
+
+import (
+	"slices"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+)
+
+// insert adds a leaf without holders under parent. The caller adds the first holder at once (I1).
+func (t *tree) insert(parent nodeID, run []block.SequenceHash) nodeID {
+	id := t.newNode()
+	n := &t.nodes[id]
+	n.hashes = append(t.pool.get(len(run)), run...)
+	n.parent = parent
+	t.heads[edge{uint64(parent), run[0]}] = id
+	p := &t.nodes[parent]
+	p.children++
+	p.xor ^= id
+	return id
+}
+
+// split cuts an edge after k of its blocks. The lower part keeps the id, because requests end there; the upper part is a
+// new node, which is returned.
+func (t *tree) split(lower nodeID, k int) nodeID {
+	upper := t.newNode()
+	n, u := &t.nodes[lower], &t.nodes[upper]
+	u.holders = append(u.holders, n.holders...)
+	u.parent, u.children, u.xor = n.parent, 1, lower
+	t.nodes[u.parent].xor ^= lower ^ upper
+	t.heads[edge{uint64(u.parent), n.hashes[0]}] = upper
+	t.heads[edge{uint64(upper), n.hashes[k]}] = lower
+	n.parent = upper
+	if whole := n.hashes; k*4 < cap(whole) {
+		u.hashes = append(t.pool.get(k), whole[:k]...)
+		rest := whole[:copy(whole, whole[k:])]
+		n.hashes = t.pool.fit(rest)
+	} else {
+		n.hashes = append(t.pool.get(len(whole)-k), whole[k:]...)
+		u.hashes = whole[:k]
+	}
+	return upper
+}
+
+// merge joins a node with its only child where nothing tells them apart any more and the child is short. The child keeps
+// its id. It returns the node that ends where the joined run ends, or upper.
+func (t *tree) merge(upper nodeID) nodeID {
+	u := &t.nodes[upper]
+	if upper == root || u.children != 1 || u.ends != 0 {
+		return upper
+	}
+	lower := u.xor
+	n := &t.nodes[lower]
+	if len(n.hashes) > mergeMax || !slices.Equal(u.holders, n.holders) {
+		return upper
+	}
+	delete(t.heads, edge{uint64(upper), n.hashes[0]})
+	t.heads[edge{uint64(u.parent), u.hashes[0]}] = lower
+	t.nodes[u.parent].xor ^= upper ^ lower
+	n.parent = u.parent
+	tail := n.hashes
+	n.hashes = append(t.pool.grow(u.hashes, len(tail)), tail...)
+	t.pool.put(tail)
+	t.recycle(upper)
+	return lower
+}
+
+// remove takes out a node without holders; I4 says that it has no children.
+func (t *tree) remove(id nodeID) {
+	n := &t.nodes[id]
+	delete(t.heads, edge{uint64(n.parent), n.hashes[0]})
+	p := &t.nodes[n.parent]
+	p.children--
+	p.xor ^= id
+	t.pool.put(n.hashes)
+	t.recycle(id)
+}
+
+func (t *tree) newNode() nodeID {
+	if k := len(t.unused); k > 0 {
+		id := t.unused[k-1]
+		t.unused = t.unused[:k-1]
+		return id
+	}
+	t.nodes = append(t.nodes, node{})
+	return nodeID(len(t.nodes) - 1)
+}
+
+// recycle keeps a small list of holders for the node's next life; a large one is rare and would only waste memory.
+func (t *tree) recycle(id nodeID) {
+	const keep = 16
+	holders := t.nodes[id].holders
+	if cap(holders) > keep {
+		holders = nil
+	}
+	t.nodes[id] = node{holders: holders[:0]}
+	t.unused = append(t.unused, id)
+}

@@ -1,0 +1,332 @@
+package load_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+const second = int64(1_000_000_000)
+
+func seqs(hashes ...uint64) []block.SequenceHash {
+	out := make([]block.SequenceHash, len(hashes))
+	for i, h := range hashes {
+		out[i] = block.SequenceHash(h)
+	}
+	return out
+}
+
+// chain gives n hashes of a family: families differ from their first block on.
+func chain(family uint64, n int) []block.SequenceHash {
+	out := make([]block.SequenceHash, n)
+	for i := range out {
+		out[i] = block.SequenceHash(family<<32 | uint64(i+1))
+	}
+	return out
+}
+
+func matched(l *load.Ledger, slots int, query []block.SequenceHash) []uint32 {
+	dst := make([]uint32, slots)
+	l.Matched(dst, query)
+	return dst
+}
+
+// The worked example of Dynamo's active sequences, seen on its slot tracker (4-token blocks).
+func TestSharedPrefixCountsOnce(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "r1", Sequences: seqs(1, 2, 3), PrefillTokens: 12}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "r2", Sequences: seqs(1, 2, 9), PrefillTokens: 4}, 0))
+	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
+	require.Equal(t, load.Load{}, l.Load(1))
+	require.Equal(t, []uint32{2, 0}, matched(l, 2, seqs(1, 2, 5)))
+	require.Equal(t, []uint32{0, 0}, matched(l, 2, seqs(7, 2, 3)), "membership is by prefix, not by set")
+
+	require.NoError(t, l.PrefillComplete("r1", 0))
+	require.Equal(t, load.Load{ActivePrefillTokens: 4, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
+	require.NoError(t, l.Free("r1", 0))
+	require.Equal(t, load.Load{ActivePrefillTokens: 4, ActiveBlocks: 3, ActiveRequests: 1}, l.Load(0))
+	require.Equal(t, []uint32{2, 0}, matched(l, 2, seqs(1, 2, 3)))
+}
+
+// Seen on Dynamo's selection service: 4 blocks and one output block at decay 0.5 make 2.5, reported as 3.
+func TestOutputBlocksDecay(t *testing.T) {
+	half, whole, bad := 0.5, 1.0, math.NaN()
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 4)}, 0))
+	require.NoError(t, l.AddOutputBlocks("a", 1, &half, 0))
+	require.EqualValues(t, 3, l.Load(0).ActiveBlocks)
+	require.NoError(t, l.AddOutputBlocks("a", 1, nil, 0))
+	require.EqualValues(t, 4, l.Load(0).ActiveBlocks, "a block without a fraction weighs 1: 3.5")
+	require.NoError(t, l.AddOutputBlocks("a", 0, &whole, 0))
+	require.EqualValues(t, 4, l.Load(0).ActiveBlocks, "no blocks, no change")
+	require.NoError(t, l.AddOutputBlocks("a", 1, &whole, 0))
+	require.EqualValues(t, 7, l.Load(0).ActiveBlocks)
+
+	require.ErrorIs(t, l.AddOutputBlocks("a", 1, &bad, 0), load.ErrInvalid)
+	require.ErrorIs(t, l.AddOutputBlocks("a", -1, nil, 0), load.ErrInvalid)
+	require.ErrorIs(t, l.AddOutputBlocks("a", math.MaxInt, nil, 0), load.ErrInvalid)
+	require.ErrorIs(t, l.AddOutputBlocks("b", 1, nil, 0), load.ErrRequestNotFound)
+	require.EqualValues(t, 7, l.Load(0).ActiveBlocks)
+	require.NoError(t, l.Free("a", 0))
+	require.Equal(t, load.Load{}, l.Load(0))
+}
+
+func TestDecaySparesSharedBlocks(t *testing.T) {
+	tenth := 0.1
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "b", Sequences: seqs(1, 2)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "c", Slot: 1, Sequences: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.AddOutputBlocks("a", 8, &tenth, 0))
+	require.EqualValues(t, 3, l.Load(0).ActiveBlocks, "2 shared, and 10 at 0.1")
+	require.EqualValues(t, 4, l.Load(1).ActiveBlocks, "another slot's blocks are its own")
+}
+
+func TestPrivateBlocksAreNotShared(t *testing.T) {
+	l := load.New(load.Options{})
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, l.Book(load.Booking{ID: id, Private: 4, PrefillTokens: 64}, 0))
+	}
+	require.Equal(t, load.Load{ActivePrefillTokens: 128, ActiveBlocks: 8, ActiveRequests: 2}, l.Load(0))
+	half := 0.5
+	require.NoError(t, l.AddOutputBlocks("a", 2, &half, 0))
+	require.EqualValues(t, 7, l.Load(0).ActiveBlocks)
+	require.NoError(t, l.Free("a", 0))
+	require.EqualValues(t, 4, l.Load(0).ActiveBlocks)
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/5105 https://github.com/ai-dynamo/dynamo/issues/5095
+func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
+	l := load.New(load.Options{})
+	require.ErrorIs(t, l.Free("ghost", 0), load.ErrRequestNotFound)
+	require.ErrorIs(t, l.PrefillComplete("ghost", 0), load.ErrRequestNotFound)
+	require.ErrorContains(t, l.Free("ghost", 0), `"ghost"`)
+
+	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 10), PrefillTokens: 160}, 0))
+	err := l.Book(load.Booking{ID: "a", Slot: 1, Sequences: chain(2, 3), PrefillTokens: 9}, 0)
+	require.ErrorIs(t, err, load.ErrDuplicateRequest)
+	require.Equal(t, load.Load{ActivePrefillTokens: 160, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
+	require.Equal(t, load.Load{}, l.Load(1))
+
+	require.NoError(t, l.PrefillComplete("a", 0))
+	require.NoError(t, l.PrefillComplete("a", 0), "marking twice is fine")
+	require.Equal(t, load.Load{ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
+	require.NoError(t, l.Free("a", 0))
+	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound)
+	require.ErrorIs(t, l.PrefillComplete("a", 0), load.ErrRequestNotFound)
+
+	require.NoError(t, l.Book(load.Booking{ID: "", Sequences: chain(1, 2), PrefillTokens: 32}, 0), "the empty id is an id")
+	require.NoError(t, l.Free("", 0), "free before prefill is complete")
+	require.Equal(t, load.Load{}, l.Load(0))
+	load.Check(t, l)
+}
+
+func TestDuplicateNamesTheWorker(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Rank: worker.Rank{ID: math.MaxUint64, DPRank: 3}}, 0))
+	require.ErrorContains(t, l.Book(load.Booking{ID: "a"}, 0), `"a", on worker 18446744073709551615/3`)
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/1895 https://github.com/ai-dynamo/dynamo/issues/3694
+func TestPrefillAndDecodeNumbersThroughALife(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 10), PrefillTokens: 96}, 0))
+	require.Equal(t, load.Load{ActivePrefillTokens: 96, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
+	require.NoError(t, l.PrefillComplete("a", 0))
+	require.Equal(t, load.Load{ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
+	require.NoError(t, l.Free("a", 0))
+	require.Equal(t, load.Load{}, l.Load(0))
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/11303 https://github.com/ai-dynamo/dynamo/pull/12078
+func TestProgressRenewsAndOrphansExpire(t *testing.T) {
+	l := load.New(load.Options{ExpiryNanos: 2 * second})
+	for _, id := range []string{"busy", "orphan"} {
+		require.NoError(t, l.Book(load.Booking{ID: id, Sequences: chain(1, 4), PrefillTokens: 64}, 0))
+	}
+	require.NoError(t, l.PrefillComplete("busy", second))
+	require.Zero(t, l.Expire(2*second), "exactly the period is not over it")
+	require.Equal(t, 1, l.Expire(2*second+1))
+	require.Equal(t, load.Load{ActiveBlocks: 4, ActiveRequests: 1}, l.Load(0))
+	for s := int64(2); s <= 10; s++ {
+		require.NoError(t, l.AddOutputBlocks("busy", 1, nil, s*second))
+		require.Zero(t, l.Expire(s*second))
+	}
+	require.NoError(t, l.AddOutputBlocks("busy", 0, nil, 12*second), "no blocks are no progress")
+	require.Equal(t, 1, l.Expire(12*second+1))
+	require.Equal(t, load.Load{}, l.Load(0))
+	load.Check(t, l)
+}
+
+func TestLateCallSucceedsOnce(t *testing.T) {
+	book := func(l *load.Ledger, ids ...string) {
+		for _, id := range ids {
+			require.NoError(t, l.Book(load.Booking{ID: id, Slot: 1, Sequences: chain(1, 4), PrefillTokens: 64}, 0))
+		}
+	}
+	lost := map[string]func(l *load.Ledger){
+		"expired":     func(l *load.Ledger) { require.Positive(t, l.Expire(2*second+1)) },
+		"worker gone": func(l *load.Ledger) { l.DropSlot(1, 2*second+1) },
+	}
+	for name, lose := range lost {
+		t.Run(name, func(t *testing.T) {
+			l := load.New(load.Options{ExpiryNanos: 2 * second})
+			book(l, "free", "mark", "late", "again")
+			lose(l)
+			require.Equal(t, load.Load{}, l.Load(1))
+			now := 4*second + 1
+			require.NoError(t, l.Free("free", now))
+			require.ErrorIs(t, l.Free("free", now), load.ErrRequestNotFound)
+			require.NoError(t, l.PrefillComplete("mark", now))
+			require.ErrorIs(t, l.PrefillComplete("mark", now), load.ErrRequestNotFound)
+			require.ErrorIs(t, l.Free("late", now+1), load.ErrRequestNotFound, "remembered for one period")
+			book(l, "again")
+			require.NoError(t, l.Free("again", now))
+			require.ErrorIs(t, l.Free("again", now), load.ErrRequestNotFound, "booking again forgets the first life")
+			require.Equal(t, load.Load{}, l.Load(1))
+			load.Check(t, l)
+		})
+	}
+}
+
+func TestDropSlotSparesOthers(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 0, Sequences: chain(1, 6), PrefillTokens: 5}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "b", Slot: 1, Sequences: chain(1, 4), PrefillTokens: 7}, 0))
+	l.DropSlot(1, 0)
+	l.DropSlot(9, 0)
+	require.Equal(t, []uint32{6, 0}, matched(l, 2, chain(1, 8)))
+	require.Equal(t, load.Load{ActivePrefillTokens: 5, ActiveBlocks: 6, ActiveRequests: 1}, l.Load(0))
+	require.Equal(t, load.Load{}, l.Load(1))
+}
+
+func TestRememberedIDsAreBounded(t *testing.T) {
+	const bound = 1 << 16
+	l := load.New(load.Options{})
+	for i := range 3 * bound {
+		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(i)}, 0))
+		l.DropSlot(0, 0)
+	}
+	load.Check(t, l)
+	require.ErrorIs(t, l.Free(fmt.Sprint(2*bound-1), 0), load.ErrRequestNotFound, "the oldest go first")
+	require.NoError(t, l.Free(fmt.Sprint(2*bound), 0))
+	require.NoError(t, l.Free(fmt.Sprint(3*bound-1), 0))
+}
+
+func TestBookRefusesWhatDoesNotFit(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
+	for name, b := range map[string]load.Booking{
+		"slot 1048576": {Slot: load.MaxSlots},
+		"-1 private":   {Private: -1},
+		"private":      {Private: math.MaxInt},
+		"-1 prefill":   {PrefillTokens: -1},
+		"prefill":      {PrefillTokens: 1<<52 + 1},
+	} {
+		b.ID = "b"
+		err := l.Book(b, 0)
+		require.ErrorIs(t, err, load.ErrInvalid, name)
+		require.ErrorContains(t, err, name)
+		require.ErrorIs(t, l.Free("b", 0), load.ErrRequestNotFound)
+	}
+	require.NoError(t, l.Book(load.Booking{ID: "b", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
+	require.ErrorIs(t, l.AddOutputBlocks("b", 1, nil, 0), load.ErrInvalid)
+	require.Equal(t, load.Load{ActivePrefillTokens: 1 << 53, ActiveBlocks: 1 << 32, ActiveRequests: 2}, l.Load(0))
+}
+
+func TestTimeAtTheEdges(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "late"}, math.MaxInt64))
+	require.NoError(t, l.Book(load.Booking{ID: "early"}, math.MinInt64))
+	require.NoError(t, l.PrefillComplete("late", 0), "a clock that goes back takes no time away")
+	require.Equal(t, 1, l.Expire(math.MaxInt64))
+	require.NoError(t, l.Free("early", math.MaxInt64))
+	require.NoError(t, l.Free("late", math.MaxInt64))
+}
+
+func TestQueriesAllocateNothing(t *testing.T) {
+	l := filled(64, 16, 256)
+	dst, loads, query := make([]uint32, 64), make([]load.Load, 64), chain(1, 256)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		l.Matched(dst, query)
+		l.Loads(loads)
+		_ = l.Load(3)
+	}))
+}
+
+func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
+	l := filled(64, 16, 256)
+	half, prompt := 0.5, append(chain(1, 250), chain(99, 6)...)
+	now := int64(0)
+	life := func() {
+		now++
+		_ = l.Book(load.Booking{ID: "x", Slot: 3, Sequences: prompt, PrefillTokens: 96}, now)
+		_ = l.PrefillComplete("x", now)
+		_ = l.AddOutputBlocks("x", 1, &half, now)
+		_ = l.Free("x", now)
+	}
+	require.Zero(t, testing.AllocsPerRun(2000, life))
+	require.ErrorIs(t, l.Free("x", 0), load.ErrRequestNotFound)
+}
+
+// Requests that leave a long-lived prefix at every depth must not leave it cut to pieces.
+func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
+	const depth, perEdge = 1000, 32
+	book := func(l *load.Ledger, d int) {
+		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(d), Sequences: append(chain(1, d), 7)}, 0))
+	}
+	free := func(l *load.Ledger, d int) { require.NoError(t, l.Free(fmt.Sprint(d), 0)) }
+	for name, branch := range map[string]func(l *load.Ledger){
+		"one after the other, downwards": func(l *load.Ledger) {
+			for d := 1; d < depth; d++ {
+				book(l, d)
+				free(l, d)
+			}
+		},
+		"one after the other, upwards": func(l *load.Ledger) {
+			for d := depth - 1; d > 0; d-- {
+				book(l, d)
+				free(l, d)
+			}
+		},
+		"all at once": func(l *load.Ledger) {
+			for d := 1; d < depth; d++ {
+				book(l, d)
+			}
+			require.Equal(t, 2*depth-1, load.Edges(l))
+			for i := 1; i < depth; i++ {
+				free(l, i*387%depth) // 387 and 1000 have no common factor: every depth, in a scattered order
+			}
+		},
+	} {
+		l := load.New(load.Options{})
+		require.NoError(t, l.Book(load.Booking{ID: "keep", Sequences: chain(1, depth)}, 0))
+		branch(l)
+		require.LessOrEqual(t, load.Edges(l), 1+depth/perEdge, name)
+		require.Equal(t, []uint32{depth}, matched(l, 1, chain(1, depth)))
+		load.Check(t, l)
+	}
+}
+
+// filled gives a ledger with live requests per slot: a third of each prompt is shared by all, a third by its slot.
+func filled(slots, perSlot, blocks int) *load.Ledger {
+	l := load.New(load.Options{})
+	for s := range slots {
+		for r := range perSlot {
+			p := chain(1, blocks)
+			copy(p[blocks/3:], chain(uint64(2+s), blocks))
+			copy(p[blocks*2/3:], chain(uint64(10_000+s*perSlot+r), blocks))
+			id := fmt.Sprintf("%d-%d", s, r)
+			if err := l.Book(load.Booking{ID: id, Slot: worker.Slot(s), Sequences: p, PrefillTokens: 100}, 0); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return l
+}

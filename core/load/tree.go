@@ -1,0 +1,194 @@
+package load
+
+import (
+	"slices"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// nodeID indexes tree.nodes; root is the empty prefix.
+type nodeID uint32
+
+const root nodeID = 0
+
+// node is the edge from parent, a run of at least one block, and the point where it ends.
+type node struct {
+	hashes   []block.SequenceHash
+	holders  []holder // sorted by slot
+	parent   nodeID
+	children uint32
+	xor      nodeID // of the children's ids: with one child, that child
+	ends     uint32 // requests whose prompt ends here
+}
+
+// holder counts the requests of a slot that pass through an edge.
+type holder struct {
+	slot   worker.Slot
+	refs   uint32 // >= 1
+	weight uint32 // of each block of the edge for this slot, in units
+}
+
+// edge finds a child: sequence hashes need not be chained for that to be exact.
+type edge struct {
+	parent uint64
+	first  block.SequenceHash
+}
+
+// tree is the radix tree of all prompts booked, for all slots.
+//
+// Invariants (checkTree in the tests verifies each by number):
+//
+//	I1  every node but the root has at least one hash and one holder; holders are sorted, with refs >= 1.
+//	I2  heads maps (parent, first hash) to exactly the nodes but the root.
+//	I3  children and xor describe the nodes that name this one as parent.
+//	I4  the refs of a node are its ends plus the refs of its children; per slot, refs do not grow with depth.
+//	I5  an array of hashes is at least a quarter full, or of the smallest class.
+//
+// Depth: a node with one child, no ends and the same weights takes a child of at most mergeMax blocks into itself, so a
+// long-lived prefix does not stay cut at every point where a request once left it: of edges that follow each other so,
+// all but the first are longer than mergeMax.
+type tree struct {
+	nodes  []node
+	unused []nodeID
+	heads  map[edge]nodeID
+	pool   hashPool
+}
+
+// mergeMax bounds what a merge copies: a child longer than this stays an edge of its own, and costs a query one map
+// access per 32 blocks at most.
+const mergeMax = 32
+
+func newTree() tree { return tree{nodes: make([]node, 1), heads: map[edge]nodeID{}} }
+
+// acquire adds a request of slot with the prompt seq. It returns the node where the prompt ends and the number of blocks
+// that the slot did not hold before.
+func (t *tree) acquire(slot worker.Slot, seq []block.SequenceHash) (leaf nodeID, added int) {
+	leaf = root
+	for pos := 0; pos < len(seq); {
+		child, ok := t.child(leaf, seq[pos])
+		if !ok {
+			child = t.insert(leaf, seq[pos:])
+		}
+		n := commonPrefix(t.nodes[child].hashes, seq[pos:])
+		if n < len(t.nodes[child].hashes) {
+			child = t.split(child, n)
+		}
+		if t.hold(child, slot) {
+			added += n
+		}
+		pos += n
+		leaf = child
+	}
+	t.nodes[leaf].ends++
+	return leaf, added
+}
+
+// release takes a request of slot away whose prompt ends at leaf. It returns what the slot no longer holds.
+func (t *tree) release(slot worker.Slot, leaf nodeID) (blocks int, weight int64) {
+	t.nodes[leaf].ends--
+	kept := root
+	for at := leaf; at != root; {
+		n := &t.nodes[at]
+		i, _ := findHolder(n.holders, slot)
+		h := &n.holders[i]
+		if h.refs--; h.refs == 0 {
+			blocks += len(n.hashes)
+			weight += int64(len(n.hashes)) * int64(h.weight)
+			n.holders = slices.Delete(n.holders, i, i+1)
+		}
+		parent := n.parent
+		if len(n.holders) == 0 {
+			t.remove(at)
+		} else if kept == root {
+			kept = at
+		}
+		at = parent
+	}
+	t.merge(t.nodes[t.merge(kept)].parent)
+	return blocks, weight
+}
+
+// weigh sets the weight of the blocks that slot holds for one request only, the one whose prompt ends at leaf, and
+// returns by how much the slot's weight grows.
+func (t *tree) weigh(slot worker.Slot, leaf nodeID, weight uint32) (delta int64) {
+	for at := leaf; at != root; at = t.nodes[at].parent {
+		n := &t.nodes[at]
+		i, _ := findHolder(n.holders, slot)
+		h := &n.holders[i]
+		if h.refs != 1 {
+			break
+		}
+		delta += int64(len(n.hashes)) * (int64(weight) - int64(h.weight))
+		h.weight = weight
+	}
+	return delta
+}
+
+// matched writes, for every slot that holds a prefix of seq, how long it is; other entries of dst are left alone.
+func (t *tree) matched(dst []uint32, seq []block.SequenceHash) {
+	at := root
+	for pos := 0; pos < len(seq); {
+		child, ok := t.child(at, seq[pos])
+		if !ok {
+			return
+		}
+		n := &t.nodes[child]
+		common := commonPrefix(n.hashes, seq[pos:])
+		pos += common
+		for _, h := range n.holders {
+			if int64(h.slot) >= int64(len(dst)) {
+				break
+			}
+			dst[h.slot] = uint32(pos)
+		}
+		if common < len(n.hashes) {
+			return
+		}
+		at = child
+	}
+}
+
+func (t *tree) child(parent nodeID, first block.SequenceHash) (nodeID, bool) {
+	id, ok := t.heads[edge{uint64(parent), first}]
+	return id, ok
+}
+
+// hold counts a request at a node, and tells whether it is the slot's first there.
+func (t *tree) hold(at nodeID, slot worker.Slot) bool {
+	n := &t.nodes[at]
+	i, ok := findHolder(n.holders, slot)
+	if ok {
+		n.holders[i].refs++
+		return false
+	}
+	n.holders = slices.Insert(n.holders, i, holder{slot: slot, refs: 1, weight: unit})
+	return true
+}
+
+// findHolder gives the position of slot, or where to insert it.
+func findHolder(holders []holder, slot worker.Slot) (int, bool) {
+	lo, hi := 0, len(holders)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if holders[mid].slot < slot {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(holders) && holders[lo].slot == slot
+}
+
+// commonPrefix counts the leading hashes that are equal. Whole chunks are compared at memory speed.
+func commonPrefix(a, b []block.SequenceHash) int {
+	const chunk = 64
+	n := min(len(a), len(b))
+	i := 0
+	for ; i+chunk <= n && slices.Equal(a[i:i+chunk], b[i:i+chunk]); i += chunk {
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
