@@ -3,19 +3,19 @@
  * Which inference worker should serve this prompt? A router knows what every worker holds in its KV cache, from the
  * engines' own events, and what every worker is busy with, from the requests it placed; it picks the cheapest.
  *
- *     dgo_error error = {sizeof error, 0, ""};
+ *     dgo_error error = {.struct_size = sizeof error};
  *     dgo_router router;
  *     if (dgo_router_new(16, NULL, 0, NULL, &router, &error) != DGO_OK) fail(error.message);
  *
- *     dgo_worker worker = {sizeof worker};
+ *     dgo_worker worker = {.struct_size = sizeof worker};
  *     worker.worker_id = 7;
  *     worker.kv_events = dgo_text("tcp://10.0.0.5:5557");
  *     worker.replay = dgo_text("tcp://10.0.0.5:6557");
  *     dgo_router_add_worker(router, &worker, &error);
  *
- *     dgo_request request = {sizeof request};
+ *     dgo_request request = {.struct_size = sizeof request};
  *     request.request_id = dgo_text("req-1");                 // an id books the request; none only asks
- *     dgo_choice choice = {sizeof choice};
+ *     dgo_choice choice = {.struct_size = sizeof choice};
  *     if (dgo_router_best_worker(router, tokens, n_tokens, &request, &choice, &error) == DGO_OK) {
  *         // send the prompt to choice.worker_id ... the first output token came:
  *         dgo_router_mark_prefill_complete(router, "req-1", 5, NULL);

@@ -1,0 +1,79 @@
+/* _native.Mocker: an engine without a GPU. */
+#include "native.h"
+
+typedef struct {
+  PyObject_HEAD
+  dgo_mocker handle; /* set once */
+} mocker_object;
+
+/* Mocker(config: str or None) */
+static PyObject *mocker_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+  PyObject *config;
+  dgo_string text;
+  if (!PyArg_ParseTuple(args, "O:Mocker", &config) || to_string(config, "config", &text) < 0) return NULL;
+  if (library_load() < 0) return NULL;
+  mocker_object *self = (mocker_object *)type->tp_alloc(type, 0);
+  if (self == NULL) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = dgo.mocker_new(text.data, text.size, &self->handle, &error);
+  Py_END_ALLOW_THREADS
+  if (status == DGO_OK) return (PyObject *)self;
+  Py_DECREF(self);
+  return raise_status(status, &error);
+}
+
+static void mocker_dealloc(mocker_object *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  if (self->handle != 0) {
+    Py_BEGIN_ALLOW_THREADS
+    dgo.mocker_close(self->handle, NULL);
+    Py_END_ALLOW_THREADS
+  }
+  type->tp_free((PyObject *)self);
+  Py_DECREF(type);
+}
+
+static PyObject *mocker_info(mocker_object *self, PyObject *Py_UNUSED(unused)) {
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = dgo.mocker_info(self->handle, &buffer, &error);
+  Py_END_ALLOW_THREADS
+  return status == DGO_OK ? take_buffer(&buffer) : raise_status(status, &error);
+}
+
+static PyObject *mocker_close(mocker_object *self, PyObject *Py_UNUSED(unused)) {
+  NEW_ERROR(error);
+  dgo_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = dgo.mocker_close(self->handle, &error);
+  Py_END_ALLOW_THREADS
+  if (status != DGO_OK) return raise_status(status, &error);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef mocker_methods[] = {
+    {"info", (PyCFunction)(void (*)(void))mocker_info, METH_NOARGS, NULL},
+    {"close", (PyCFunction)(void (*)(void))mocker_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot mocker_slots[] = {
+    {Py_tp_new, (void *)mocker_new},
+    {Py_tp_dealloc, (void *)mocker_dealloc},
+    {Py_tp_methods, mocker_methods},
+    {Py_tp_doc, (void *)"An engine without a GPU; Mocker(config as JSON or None)."},
+    {0, NULL},
+};
+
+static PyType_Spec mocker_spec = {
+    .name = "dynamo_go._native.Mocker",
+    .basicsize = sizeof(mocker_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = mocker_slots,
+};
+
+PyTypeObject *mocker_type(void) { return (PyTypeObject *)PyType_FromSpec(&mocker_spec); }

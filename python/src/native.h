@@ -1,0 +1,124 @@
+/* What the files of the extension share. See module.c for what the extension is. */
+#ifndef DYNAMO_GO_NATIVE_H
+#define DYNAMO_GO_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "dynamo_go.h"
+
+/* ---- library.c: libdynamo_go.so, loaded on first use ---- */
+
+/* Every function the extension calls. */
+#define DGO_FUNCTIONS(X)       \
+  X(abi_version)               \
+  X(version)                   \
+  X(status_name)               \
+  X(buffer_free)               \
+  X(router_new)                \
+  X(router_close)              \
+  X(router_add_worker)         \
+  X(router_remove_worker)      \
+  X(router_workers)            \
+  X(router_apply_event)        \
+  X(router_best_worker)        \
+  X(router_mark_prefill_complete) \
+  X(router_free)               \
+  X(router_add_output_block)   \
+  X(router_get_potential_loads) \
+  X(router_get_overlap_scores) \
+  X(router_explain)            \
+  X(router_dump_events)        \
+  X(router_load_events)        \
+  X(router_health)             \
+  X(router_stats)              \
+  X(config_check)              \
+  X(compute_block_hashes)      \
+  X(compute_sequence_hashes)   \
+  X(decode_batch)              \
+  X(event_reader_open)         \
+  X(event_reader_next)         \
+  X(event_reader_close)        \
+  X(mocker_new)                \
+  X(mocker_info)               \
+  X(mocker_close)
+
+typedef struct {
+#define X(name) __typeof__(&dgo_##name) name;
+  DGO_FUNCTIONS(X)
+#undef X
+} library_api;
+
+extern library_api dgo;
+
+/* library_load: load the library unless it is loaded. The GIL is held. 0, or -1 with an exception. */
+int library_load(void);
+
+/* ---- errors.c ---- */
+
+/* raise_status: set the Python exception of a status other than DGO_OK. Always NULL. */
+PyObject *raise_status(dgo_status status, const dgo_error *error);
+
+/* raise_invalid: set InvalidArgument with a message as of PyUnicode_FromFormat. Always NULL. */
+PyObject *raise_invalid(const char *format, ...);
+
+/* describe: a short text of a value for a message; new reference, or NULL with an exception. */
+PyObject *describe(PyObject *value);
+
+/* statuses: for each status, its name and the exception class it is raised as. */
+PyObject *statuses(PyObject *module, PyObject *unused);
+
+#define NEW_ERROR(name) dgo_error name = {.struct_size = sizeof name}
+#define NEW_BUFFER(name) dgo_buffer name = {.struct_size = sizeof name}
+
+/* ---- convert.c: single arguments. `name` is for the message. 0, or -1 with an exception. ---- */
+
+int to_u64(PyObject *value, const char *name, uint64_t *result);
+int to_u32(PyObject *value, const char *name, uint32_t *result);
+int to_i64(PyObject *value, const char *name, int64_t *result);
+int to_double(PyObject *value, const char *name, double *result);
+
+/* to_string: None gives "none". Borrowed from value, which must outlive the result. */
+int to_string(PyObject *value, const char *name, dgo_string *result);
+
+/* to_u64_array: any iterable of ints, to memory from PyMem_RawMalloc that the caller frees. */
+int to_u64_array(PyObject *value, const char *name, uint64_t **result, size_t *count);
+
+/* take_buffer: the buffer's contents as str, or as None-safe NULL with an exception; the buffer is freed. */
+PyObject *take_buffer(dgo_buffer *buffer);
+
+/* check_count: how many arguments a METH_FASTCALL function got. */
+int check_count(const char *function, Py_ssize_t given, Py_ssize_t expected);
+
+/* ---- tokens.c ---- */
+
+/* Tokens of one prompt: borrowed from a buffer, or converted into memory of its own. */
+typedef struct {
+  const uint32_t *data;
+  size_t count;
+  uint32_t *owned;
+  Py_buffer view;
+  int has_view;
+} prompt_tokens;
+
+/* tokens_get: buffers of uint32 are used in place; everything else is copied. 0, or -1 with an exception and nothing to
+ * release. */
+int tokens_get(PyObject *value, prompt_tokens *tokens);
+void tokens_release(prompt_tokens *tokens);
+
+/* A call with at least so many tokens releases the GIL. Below, a call takes at most a few microseconds, and getting the
+ * GIL back from a busy thread would cost more than the call (measured: 1 us held, 2.7 us released, on average). */
+#define RELEASE_GIL_TOKENS ((size_t)8192)
+
+/* ---- types and functions of the module ---- */
+
+PyTypeObject *router_type(void);
+PyTypeObject *event_reader_type(void);
+PyTypeObject *mocker_type(void);
+
+PyObject *block_hashes(PyObject *module, PyObject *const *args, Py_ssize_t n);
+PyObject *sequence_hashes(PyObject *module, PyObject *value);
+PyObject *decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t n);
+PyObject *config_check(PyObject *module, PyObject *config);
+
+#endif

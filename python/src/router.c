@@ -1,0 +1,419 @@
+/* _native.Router: the router of the C interface as a Python object. Arguments are positional; dynamo_go.Router gives them
+ * names and defaults.
+ *
+ * The GIL: calls that hash few tokens hold it (RELEASE_GIL_TOKENS); calls that return JSON, change workers or apply events
+ * release it. Go never calls Python, so a call that waits for the router's lock cannot dead-lock. */
+#include "native.h"
+
+typedef struct {
+  PyObject_HEAD
+  dgo_router handle; /* set once */
+} router_object;
+
+/* CALL: one call with the GIL released. */
+#define CALL(status, call)       \
+  do {                           \
+    Py_BEGIN_ALLOW_THREADS       \
+    status = (call);             \
+    Py_END_ALLOW_THREADS         \
+  } while (0)
+
+static PyObject *none_or(dgo_status status, const dgo_error *error) {
+  if (status != DGO_OK) return raise_status(status, error);
+  Py_RETURN_NONE;
+}
+
+static PyObject *text_or(dgo_status status, const dgo_error *error, dgo_buffer *buffer) {
+  return status == DGO_OK ? take_buffer(buffer) : raise_status(status, error);
+}
+
+/* Router(block_size, config, seed) */
+static PyObject *router_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  PyObject *block_size, *config, *seed;
+  if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
+    PyErr_SetString(PyExc_TypeError, "Router takes no keyword arguments");
+    return NULL;
+  }
+  if (!PyArg_ParseTuple(args, "OOO:Router", &block_size, &config, &seed)) return NULL;
+  int64_t size;
+  dgo_string text;
+  uint64_t seed_value = 0;
+  if (to_i64(block_size, "block_size", &size) < 0 || to_string(config, "config", &text) < 0) return NULL;
+  if (seed != Py_None && to_u64(seed, "seed", &seed_value) < 0) return NULL;
+  if (library_load() < 0) return NULL;
+
+  router_object *self = (router_object *)type->tp_alloc(type, 0);
+  if (self == NULL) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_new(size, text.data, text.size, seed == Py_None ? NULL : &seed_value, &self->handle, &error));
+  if (status == DGO_OK) return (PyObject *)self;
+  Py_DECREF(self);
+  return raise_status(status, &error);
+}
+
+static void router_dealloc(router_object *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  if (self->handle != 0) {
+    Py_BEGIN_ALLOW_THREADS
+    dgo.router_close(self->handle, NULL); /* in a forked child this does nothing */
+    Py_END_ALLOW_THREADS
+  }
+  type->tp_free((PyObject *)self);
+  Py_DECREF(type);
+}
+
+static PyObject *router_close(router_object *self, PyObject *Py_UNUSED(unused)) {
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_close(self->handle, &error));
+  return none_or(status, &error);
+}
+
+/* taints_get: strings of a tuple, in memory from PyMem_RawMalloc; borrowed from it. */
+static int taints_get(PyObject *tuple, dgo_worker *worker, dgo_string **memory) {
+  if (!PyTuple_Check(tuple)) {
+    PyErr_Format(PyExc_TypeError, "taints: expected a tuple of str, got %.80s", Py_TYPE(tuple)->tp_name);
+    return -1;
+  }
+  Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  *memory = PyMem_RawMalloc(n == 0 ? 1 : (size_t)n * sizeof **memory);
+  if (*memory == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  worker->taints = *memory;
+  worker->n_taints = (size_t)n;
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (to_string(PyTuple_GET_ITEM(tuple, i), "taints", &(*memory)[i]) < 0) return -1;
+  return 0;
+}
+
+/* worker_get: args as of router_add_worker. On -1 nothing is left to free. */
+static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **taints) {
+  *taints = NULL;
+  if (to_u64(args[0], "worker_id", &worker->worker_id) < 0 || to_u32(args[1], "dp_start", &worker->dp_start) < 0 ||
+      to_u32(args[2], "dp_size", &worker->dp_size) < 0 || to_string(args[3], "kv_events", &worker->kv_events) < 0 ||
+      to_string(args[4], "replay", &worker->replay) < 0 || to_string(args[5], "topic", &worker->topic) < 0 ||
+      to_string(args[6], "host", &worker->host) < 0)
+    return -1;
+  if (worker->dp_size == 0) { /* to C, 0 is the default */
+    raise_invalid("dp_size=0, expected at least 1");
+    return -1;
+  }
+  worker->has_block_size = args[7] != Py_None;
+  if (worker->has_block_size && to_i64(args[7], "block_size", &worker->block_size) < 0) return -1;
+  if (args[8] != Py_None && to_u64(args[8], "max_num_batched_tokens", &worker->max_num_batched_tokens) < 0) return -1;
+  if (args[9] != Py_None && to_u64(args[9], "total_kv_blocks", &worker->total_kv_blocks) < 0) return -1;
+  if (taints_get(args[10], worker, taints) == 0) return 0;
+  PyMem_RawFree(*taints);
+  return -1;
+}
+
+/* add_worker(worker_id, dp_start, dp_size, kv_events, replay, topic, host, block_size, max_num_batched_tokens,
+ *            total_kv_blocks, taints) */
+static PyObject *router_add_worker(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("add_worker", n, 11) < 0) return NULL;
+  dgo_worker worker = {.struct_size = sizeof worker};
+  dgo_string *taints;
+  if (worker_get(args, &worker, &taints) < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_add_worker(self->handle, &worker, &error));
+  PyMem_RawFree(taints);
+  return none_or(status, &error);
+}
+
+static PyObject *router_remove_worker(router_object *self, PyObject *id) {
+  uint64_t worker_id;
+  if (to_u64(id, "worker_id", &worker_id) < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_remove_worker(self->handle, worker_id, &error));
+  return none_or(status, &error);
+}
+
+/* apply_event(worker_id, event: bytes, set: bool) */
+static PyObject *router_apply_event(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("apply_event", n, 3) < 0) return NULL;
+  uint64_t worker_id;
+  char *event;
+  Py_ssize_t size;
+  if (to_u64(args[0], "worker_id", &worker_id) < 0 || PyBytes_AsStringAndSize(args[1], &event, &size) < 0) return NULL;
+  int set = PyObject_IsTrue(args[2]);
+  if (set < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_apply_event(self->handle, worker_id, event, (size_t)size, set ? DGO_APPLY_SET : 0, &error));
+  return none_or(status, &error);
+}
+
+/* ---- prompts ---- */
+
+/* identity_get: args are lora_name, cache_namespace, block_mm_infos. */
+static int identity_get(PyObject *const *args, dgo_request *request) {
+  if (to_string(args[0], "lora_name", &request->lora_name) < 0) return -1;
+  if (to_string(args[1], "cache_namespace", &request->cache_namespace) < 0) return -1;
+  return to_string(args[2], "block_mm_infos", &request->block_mm_infos);
+}
+
+/* request_get: args are those of router_best_worker after the tokens. On -1 nothing is left to free. */
+static int request_get(PyObject *const *args, dgo_request *request, uint64_t **allowed) {
+  *allowed = NULL;
+  if (to_string(args[0], "router_config_override", &request->router_config_override) < 0 ||
+      to_string(args[1], "request_id", &request->request_id) < 0 || identity_get(args + 3, request) < 0)
+    return -1;
+  int update_indexer = PyObject_IsTrue(args[2]);
+  if (update_indexer < 0) return -1;
+  if (update_indexer) request->flags |= DGO_REQUEST_UPDATE_INDEXER;
+  if (args[6] != Py_None) {
+    request->flags |= DGO_REQUEST_WORKER_ID;
+    if (to_u64(args[6], "worker_id", &request->worker_id) < 0) return -1;
+  }
+  if (args[7] != Py_None) {
+    request->flags |= DGO_REQUEST_DP_RANK;
+    if (to_u32(args[7], "dp_rank", &request->dp_rank) < 0) return -1;
+  }
+  if (to_string(args[9], "routing_constraints", &request->routing_constraints) < 0 ||
+      to_u32(args[10], "strict_priority", &request->strict_priority) < 0 ||
+      to_string(args[11], "policy_class", &request->policy_class) < 0 ||
+      to_string(args[12], "session_id", &request->session_id) < 0)
+    return -1;
+  if (args[13] != Py_None) {
+    request->flags |= DGO_REQUEST_TIMEOUT;
+    if (to_double(args[13], "timeout", &request->timeout_seconds) < 0) return -1;
+  }
+  if (args[8] == Py_None) return 0;
+  if (to_u64_array(args[8], "allowed_worker_ids", allowed, &request->n_allowed_worker_ids) < 0) return -1;
+  request->allowed_worker_ids = *allowed;
+  return 0;
+}
+
+enum { REQUEST_ARGS = 15 };
+
+/* choose: best_worker with the GIL held or released. */
+static dgo_status choose(dgo_router handle, const prompt_tokens *tokens, const dgo_request *request, dgo_choice *choice,
+                         dgo_error *error) {
+  if (tokens->count < RELEASE_GIL_TOKENS)
+    return dgo.router_best_worker(handle, tokens->data, tokens->count, request, choice, error);
+  dgo_status status;
+  CALL(status, dgo.router_best_worker(handle, tokens->data, tokens->count, request, choice, error));
+  return status;
+}
+
+/* best_worker(token_ids, router_config_override, request_id, update_indexer, lora_name, cache_namespace, block_mm_infos,
+ *             worker_id, dp_rank, allowed_worker_ids, routing_constraints, strict_priority, policy_class, session_id,
+ *             timeout) */
+static PyObject *router_best_worker(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("best_worker", n, REQUEST_ARGS) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  uint64_t *allowed;
+  prompt_tokens tokens;
+  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
+  if (tokens_get(args[0], &tokens) < 0) {
+    PyMem_RawFree(allowed);
+    return NULL;
+  }
+  dgo_choice choice = {.struct_size = sizeof choice};
+  NEW_ERROR(error);
+  dgo_status status = choose(self->handle, &tokens, &request, &choice, &error);
+  tokens_release(&tokens);
+  PyMem_RawFree(allowed);
+  if (status != DGO_OK) return raise_status(status, &error);
+  return Py_BuildValue("(KII)", (unsigned long long)choice.worker_id, (unsigned)choice.dp_rank,
+                       (unsigned)choice.overlap_blocks);
+}
+
+/* explain: arguments as best_worker; JSON. */
+static PyObject *router_explain(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("explain", n, REQUEST_ARGS) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  uint64_t *allowed;
+  prompt_tokens tokens;
+  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
+  if (tokens_get(args[0], &tokens) < 0) {
+    PyMem_RawFree(allowed);
+    return NULL;
+  }
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_explain(self->handle, tokens.data, tokens.count, &request, &buffer, &error));
+  tokens_release(&tokens);
+  PyMem_RawFree(allowed);
+  return text_or(status, &error, &buffer);
+}
+
+/* overlap_scores(token_ids, lora_name, cache_namespace, block_mm_infos): JSON. */
+static PyObject *router_overlap_scores(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("overlap_scores", n, 4) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  prompt_tokens tokens;
+  if (identity_get(args + 1, &request) < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_get_overlap_scores(self->handle, tokens.data, tokens.count, &request, &buffer, &error));
+  tokens_release(&tokens);
+  return text_or(status, &error, &buffer);
+}
+
+static PyObject *load_row(const dgo_potential_load *row) {
+  return Py_BuildValue("{s:K,s:I,s:L,s:L,s:I}", "worker_id", (unsigned long long)row->worker_id, "dp_rank",
+                       (unsigned)row->dp_rank, "potential_prefill_tokens", (long long)row->potential_prefill_tokens,
+                       "potential_decode_blocks", (long long)row->potential_decode_blocks, "active_requests",
+                       (unsigned)row->active_requests);
+}
+
+static PyObject *load_rows(const dgo_potential_load *rows, size_t count) {
+  PyObject *list = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; list != NULL && i < count; i++) {
+    PyObject *row = load_row(&rows[i]);
+    if (row == NULL)
+      Py_CLEAR(list);
+    else
+      PyList_SET_ITEM(list, (Py_ssize_t)i, row);
+  }
+  return list;
+}
+
+/* potential_loads(token_ids, lora_name, cache_namespace, block_mm_infos): list of dict. */
+static PyObject *router_potential_loads(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("potential_loads", n, 4) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  prompt_tokens tokens;
+  if (identity_get(args + 1, &request) < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
+  dgo_potential_load few[64], *rows = few, *more = NULL;
+  size_t capacity = sizeof few / sizeof few[0], count = 0;
+  NEW_ERROR(error);
+  dgo_status status;
+  PyObject *result = NULL;
+  for (;;) { /* again with room while workers join */
+    CALL(status, dgo.router_get_potential_loads(self->handle, tokens.data, tokens.count, &request, rows, sizeof *rows,
+                                                capacity, &count, &error));
+    if (status != DGO_OK || count <= capacity) break;
+    capacity = count + count / 4;
+    PyMem_RawFree(more);
+    rows = more = PyMem_RawMalloc(capacity * sizeof *rows);
+    if (rows == NULL) break;
+  }
+  if (rows == NULL)
+    PyErr_NoMemory();
+  else if (status != DGO_OK)
+    raise_status(status, &error);
+  else
+    result = load_rows(rows, count);
+  PyMem_RawFree(more);
+  tokens_release(&tokens);
+  return result;
+}
+
+/* ---- bookings ---- */
+
+/* id_get: a request id, which must be a str. */
+static int id_get(PyObject *value, dgo_string *id) {
+  if (value != Py_None) return to_string(value, "request_id", id);
+  PyErr_SetString(PyExc_TypeError, "request_id: expected str, got None");
+  return -1;
+}
+
+static PyObject *router_mark_prefill_complete(router_object *self, PyObject *request_id) {
+  dgo_string id;
+  if (id_get(request_id, &id) < 0) return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.router_mark_prefill_complete(self->handle, id.data, id.size, &error), &error);
+}
+
+static PyObject *router_free(router_object *self, PyObject *request_id) {
+  dgo_string id;
+  if (id_get(request_id, &id) < 0) return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.router_free(self->handle, id.data, id.size, &error), &error);
+}
+
+/* add_output_block(request_id, n, decay_fraction) */
+static PyObject *router_add_output_block(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("add_output_block", n, 3) < 0) return NULL;
+  dgo_string id;
+  int64_t blocks;
+  double decay = 0;
+  if (id_get(args[0], &id) < 0 || to_i64(args[1], "n", &blocks) < 0) return NULL;
+  if (args[2] != Py_None && to_double(args[2], "decay_fraction", &decay) < 0) return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.router_add_output_block(self->handle, id.data, id.size, blocks, args[2] == Py_None ? NULL : &decay, &error),
+                 &error);
+}
+
+/* ---- state ---- */
+
+typedef dgo_status (*json_call)(dgo_router, dgo_buffer *, dgo_error *);
+
+static PyObject *router_json(router_object *self, json_call call) {
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, call(self->handle, &buffer, &error));
+  return text_or(status, &error, &buffer);
+}
+
+static PyObject *router_workers(router_object *self, PyObject *Py_UNUSED(unused)) {
+  return router_json(self, dgo.router_workers);
+}
+static PyObject *router_health(router_object *self, PyObject *Py_UNUSED(unused)) {
+  return router_json(self, dgo.router_health);
+}
+static PyObject *router_stats(router_object *self, PyObject *Py_UNUSED(unused)) {
+  return router_json(self, dgo.router_stats);
+}
+static PyObject *router_dump_events(router_object *self, PyObject *Py_UNUSED(unused)) {
+  return router_json(self, dgo.router_dump_events);
+}
+
+static PyObject *router_load_events(router_object *self, PyObject *events) {
+  char *text;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(events, &text, &size) < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_load_events(self->handle, text, (size_t)size, &error));
+  return none_or(status, &error);
+}
+
+#define METHOD(function) (PyCFunction)(void (*)(void))(function)
+
+static PyMethodDef router_methods[] = {
+    {"close", METHOD(router_close), METH_NOARGS, NULL},
+    {"add_worker", METHOD(router_add_worker), METH_FASTCALL, NULL},
+    {"remove_worker", METHOD(router_remove_worker), METH_O, NULL},
+    {"workers", METHOD(router_workers), METH_NOARGS, NULL},
+    {"apply_event", METHOD(router_apply_event), METH_FASTCALL, NULL},
+    {"best_worker", METHOD(router_best_worker), METH_FASTCALL, NULL},
+    {"explain", METHOD(router_explain), METH_FASTCALL, NULL},
+    {"overlap_scores", METHOD(router_overlap_scores), METH_FASTCALL, NULL},
+    {"potential_loads", METHOD(router_potential_loads), METH_FASTCALL, NULL},
+    {"mark_prefill_complete", METHOD(router_mark_prefill_complete), METH_O, NULL},
+    {"free", METHOD(router_free), METH_O, NULL},
+    {"add_output_block", METHOD(router_add_output_block), METH_FASTCALL, NULL},
+    {"dump_events", METHOD(router_dump_events), METH_NOARGS, NULL},
+    {"load_events", METHOD(router_load_events), METH_O, NULL},
+    {"health", METHOD(router_health), METH_NOARGS, NULL},
+    {"stats", METHOD(router_stats), METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot router_slots[] = {
+    {Py_tp_new, (void *)router_new},
+    {Py_tp_dealloc, (void *)router_dealloc},
+    {Py_tp_methods, router_methods},
+    {Py_tp_doc, (void *)"A router of the C interface; see dynamo_go.Router."},
+    {0, NULL},
+};
+
+static PyType_Spec router_spec = {
+    .name = "dynamo_go._native.Router",
+    .basicsize = sizeof(router_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = router_slots,
+};
+
+PyTypeObject *router_type(void) { return (PyTypeObject *)PyType_FromSpec(&router_spec); }
