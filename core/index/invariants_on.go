@@ -1,0 +1,5 @@
+//go:build invariants
+
+package index
+
+const invariants = true
