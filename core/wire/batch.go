@@ -1,0 +1,164 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+)
+
+// ErrPayload says that a payload is not a batch of events, or exceeds a limit: nothing of it can be used, and what it
+// said is lost.
+var ErrPayload = errors.New("undecodable batch")
+
+// Limits bound what one payload may cost. A zero field means its default.
+type Limits struct {
+	MaxBytes  int // of payload; default 64 MiB
+	MaxEvents int // in a batch; default 131,072
+}
+
+// DefaultLimits hold every batch an engine makes, with room. The largest known are SGLang's with a page size of one
+// token, where a step that fills or evicts 100,000 tokens makes as many events.
+var DefaultLimits = Limits{MaxBytes: 64 << 20, MaxEvents: 1 << 17}
+
+func (l Limits) orDefaults() Limits {
+	if l.MaxBytes == 0 {
+		l.MaxBytes = DefaultLimits.MaxBytes
+	}
+	if l.MaxEvents == 0 {
+		l.MaxEvents = DefaultLimits.MaxEvents
+	}
+	return l
+}
+
+// Batch is what an engine published in one step.
+type Batch struct {
+	TS      float64 // the engine's clock, Unix seconds
+	HasRank bool    // DPRank is known; otherwise the batch is of the rank that the socket belongs to
+	DPRank  uint32
+	Events  []Event
+}
+
+var decoders = sync.Pool{New: func() any { return &decoder{cursor: newCursor()} }}
+
+// DecodeBatch decodes a payload: an array of time, events and rank, of which vLLM 0.9.0 has no rank, or a map of the
+// three. Further elements are ignored. The batch shares no memory with the payload.
+func DecodeBatch(payload []byte, lim Limits) (*Batch, error) {
+	lim = lim.orDefaults()
+	if len(payload) > lim.MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes, expected at most %d", ErrPayload, len(payload), lim.MaxBytes)
+	}
+	end, err := skip(payload, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it %w", ErrPayload, err)
+	}
+	if end != len(payload) {
+		return nil, fmt.Errorf("%w: %d bytes follow it", ErrPayload, len(payload)-end)
+	}
+	d := decoders.Get().(*decoder)
+	defer decoders.Put(d)
+	d.reset(payload)
+	defer d.release()
+	batch := &Batch{}
+	if err := d.batch(batch, lim); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPayload, err)
+	}
+	return batch, nil
+}
+
+func (d *decoder) batch(batch *Batch, lim Limits) error {
+	if d.class() == classMap {
+		return d.batchMap(batch, lim)
+	}
+	n, err := d.array()
+	if err != nil {
+		return fmt.Errorf("it %w", err)
+	}
+	if n < 2 {
+		return fmt.Errorf("%d elements, expected time, events, rank", n)
+	}
+	if err := d.batchField(batch, "ts", lim); err != nil {
+		return err
+	}
+	if err := d.batchField(batch, "events", lim); err != nil || n == 2 {
+		return err
+	}
+	return d.batchField(batch, "data_parallel_rank", lim)
+}
+
+func (d *decoder) batchMap(batch *Batch, lim Limits) error {
+	n, err := d.pairs()
+	if err != nil {
+		return err
+	}
+	hasEvents := false
+	for range n {
+		if d.class() != classString {
+			if err := d.skipPair(); err != nil {
+				return err
+			}
+			continue
+		}
+		key, err := d.bytes(classString)
+		if err != nil {
+			return err
+		}
+		hasEvents = hasEvents || string(key) == "events"
+		if err := d.batchField(batch, string(key), lim); err != nil {
+			return err
+		}
+	}
+	if !hasEvents {
+		return errors.New("it has no events")
+	}
+	return nil
+}
+
+func (d *decoder) batchField(batch *Batch, name string, lim Limits) (err error) {
+	switch name {
+	case "ts":
+		batch.TS, err = d.float()
+	case "events":
+		batch.Events, err = d.events(lim.MaxEvents)
+	case "data_parallel_rank", "attn_dp_rank":
+		batch.DPRank, batch.HasRank, err = d.rank()
+	default:
+		err = d.skip()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
+	return nil
+}
+
+// rank reads a data-parallel rank, which some engines send as a signed number.
+func (d *decoder) rank() (rank uint32, known bool, err error) {
+	if d.null() {
+		return 0, false, nil
+	}
+	n, negative, err := d.integer()
+	if err != nil {
+		return 0, false, err
+	}
+	if negative && int64(n) < math.MinInt32 || !negative && n > math.MaxUint32 {
+		return 0, false, errRange
+	}
+	return uint32(n), true, nil
+}
+
+func (d *decoder) events(limit int) ([]Event, error) {
+	n, err := d.array()
+	if err != nil {
+		return nil, err
+	}
+	if n > limit {
+		return nil, fmt.Errorf("are %d, expected at most %d", n, limit)
+	}
+	events := make([]Event, n)
+	for i := range events {
+		if err := d.event(&events[i]); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
