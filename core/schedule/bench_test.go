@@ -27,3 +27,11 @@ func BenchmarkSelect(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkCosts(b *testing.B) {
+	cands, req := spread(64)
+	costs, w := make([]float64, 64), weights(nil)
+	for range b.N {
+		costs = schedule.Costs(costs, cands, &req, w)
+	}
+}

@@ -47,7 +47,11 @@ func (c *Candidate) PotentialPrefillTokens(req *Request) int64 {
 	if !req.TrackPrefill {
 		return c.ActivePrefillTokens
 	}
-	return c.ActivePrefillTokens + EffectivePrefillTokens(int64(req.ISLTokens), c.CachedTokens)
+	return potentialPrefill(c.ActivePrefillTokens, int64(req.ISLTokens), c.CachedTokens)
+}
+
+func potentialPrefill(activeTokens, islTokens, cachedTokens int64) int64 {
+	return activeTokens + EffectivePrefillTokens(islTokens, cachedTokens)
 }
 
 // PotentialDecodeBlocks tells how many blocks the rank would hold if it took the request.

@@ -35,27 +35,37 @@ func Costs(dst []float64, candidates []Candidate, req *Request, w *Weights) []fl
 	return dst
 }
 
-// formula is the cost function of one request, with what all candidates share worked out.
+// formula is the cost function of one request, with what all candidates share worked out. It copies the weights, so that
+// the loop over candidates keeps them at hand; a credit is 0 where overlap does not count.
 type formula struct {
-	weights       *Weights
-	req           *Request
-	credited      bool // overlap counts
-	branchD       bool // overlap lowers the decode cost
-	decays        bool // CreditDecay has an effect
+	deviceCredit, hostCredit, diskCredit, sharedCredit float64
+
+	prefillScale  float64
+	requestWeight float64
+	decay         float64 // 0 where it has no effect
 	blockSize     float64
 	requestBlocks float64
 	leastPrefill  int64 // active prefill tokens of the least loaded candidate
+	isl           int64
+	tracked       bool // prompt tokens count
+	credited      bool // overlap counts
+	branchD       bool // overlap lowers the decode cost
+	pinned        bool
 }
 
 func newFormula(candidates []Candidate, req *Request, w *Weights) formula {
-	credited := w.OverlapCredit > 0
 	f := formula{
-		weights: w, req: req, credited: credited,
-		branchD:   credited && !req.TrackPrefill && req.Role != RolePrefill,
-		decays:    credited && req.TrackPrefill && w.CreditDecay > 0,
-		blockSize: float64(max(req.BlockSize, 1)),
+		prefillScale: w.PrefillLoadScale, requestWeight: w.DecodeActiveRequestWeight,
+		blockSize: float64(max(req.BlockSize, 1)), isl: int64(req.ISLTokens),
+		tracked: req.TrackPrefill, credited: w.OverlapCredit > 0, pinned: req.Pinned,
 	}
-	if f.decays && len(candidates) > 0 {
+	if !f.credited {
+		return f
+	}
+	f.branchD = !req.TrackPrefill && req.Role != RolePrefill
+	f.deviceCredit, f.hostCredit, f.diskCredit, f.sharedCredit = w.OverlapCredit, w.HostWeight, w.DiskWeight, w.SharedMultiplier
+	if req.TrackPrefill && w.CreditDecay > 0 && len(candidates) > 0 {
+		f.decay = w.CreditDecay
 		f.requestBlocks = max(math.Ceil(float64(req.ISLTokens)/f.blockSize), 1)
 		f.leastPrefill = candidates[0].ActivePrefillTokens
 		for i := range candidates {
@@ -67,15 +77,15 @@ func newFormula(candidates []Candidate, req *Request, w *Weights) formula {
 
 func (f *formula) cost(c *Candidate) float64 {
 	overlap := f.overlapCredit(c)
-	decode := float64(c.PotentialDecodeBlocks())
-	requests := f.weights.DecodeActiveRequestWeight * float64(c.ActiveRequests)
-	var cost float64
-	if f.branchD {
-		cost = max(0, decode-overlap) + requests
-	} else {
-		cost = f.weights.PrefillLoadScale*max(0, f.prefillBlocks(c)-overlap) + decode + requests
+	cost := float64(c.PotentialDecodeBlocks())
+	switch {
+	case f.branchD:
+		cost = positive(cost - overlap)
+	case f.tracked:
+		cost += f.prefillScale * positive(f.prefillBlocks(c)-overlap)
 	}
-	if c.TaintWeight != 0 && !f.req.Pinned {
+	cost += f.requestWeight * float64(c.ActiveRequests)
+	if c.TaintWeight != 0 && !f.pinned {
 		cost *= math.Exp(-math.Tanh(c.TaintWeight))
 	}
 	return cost
@@ -84,26 +94,31 @@ func (f *formula) cost(c *Candidate) float64 {
 // overlapCredit counts the blocks that the rank need not compute, by what each tier is worth. Factors are multiplied in
 // an order in which none meets an infinity: a product that overflows is infinite, not NaN.
 func (f *formula) overlapCredit(c *Candidate) float64 {
-	if !f.credited {
-		return 0
+	credit := f.deviceCredit
+	if f.decay > 0 {
+		credit *= 1 / (1 + f.decay*(float64(c.ActivePrefillTokens-f.leastPrefill)/f.blockSize/f.requestBlocks))
 	}
-	w := f.weights
-	credit := w.OverlapCredit
-	if f.decays {
-		excess := float64(c.ActivePrefillTokens-f.leastPrefill) / f.blockSize / f.requestBlocks
-		credit *= 1 / (1 + w.CreditDecay*excess)
+	credit *= float64(c.DeviceBlocks)
+	if c.HostBlocks|c.DiskBlocks|c.SharedBeyond != 0 {
+		credit += f.hostCredit*float64(c.HostBlocks) + f.diskCredit*float64(c.DiskBlocks) + f.sharedCredit*float64(c.SharedBeyond)
 	}
-	return credit*float64(c.DeviceBlocks) + w.HostWeight*float64(c.HostBlocks) + w.DiskWeight*float64(c.DiskBlocks) +
-		w.SharedMultiplier*float64(c.SharedBeyond)
+	return credit
 }
 
 // prefillBlocks is the rank's prompt load with this request, cached tokens included: the credit takes them off again.
 func (f *formula) prefillBlocks(c *Candidate) float64 {
-	if !f.req.TrackPrefill {
-		return 0
-	}
+	cached := c.CachedTokens
 	if !f.credited {
-		return float64(c.ActivePrefillTokens+int64(f.req.ISLTokens)) / f.blockSize
+		cached = 0
 	}
-	return float64(c.PotentialPrefillTokens(f.req)+c.CachedTokens) / f.blockSize
+	tokens := potentialPrefill(c.ActivePrefillTokens, f.isl, cached) + cached
+	return float64(tokens) / f.blockSize
+}
+
+// positive is max(0, x) without the builtin's care for NaN and negative zero, which costs more than the rest of the cost.
+func positive(x float64) float64 {
+	if x > 0 {
+		return x
+	}
+	return 0
 }

@@ -23,13 +23,13 @@ func Pick(costs []float64, temperature float64, rng *rand.Rand) int {
 func Probabilities(dst, costs []float64, temperature float64) []float64 {
 	dst = slices.Grow(dst[:0], len(costs))[:len(costs)]
 	s, ok := newSoftmax(costs, temperature)
-	least, _ := lowest(costs)
+	least, _, ties := lowest(costs)
 	var total float64
 	for i, c := range costs {
 		switch {
 		case ok:
 			dst[i] = s.weight(c)
-		case c == least || math.IsNaN(least):
+		case c == least || ties == 0:
 			dst[i] = 1
 		default:
 			dst[i] = 0
@@ -42,18 +42,20 @@ func Probabilities(dst, costs []float64, temperature float64) []float64 {
 	return dst
 }
 
-// lowest finds the lowest cost and how often it occurs; NaN if there is no number.
-func lowest(costs []float64) (least float64, ties int) {
-	least = math.NaN()
-	for _, c := range costs {
-		switch {
-		case c == least:
+// lowest finds the lowest cost, where it first occurs, and how often; ties is 0 if there is no number.
+func lowest(costs []float64) (least float64, first, ties int) {
+	least = math.Inf(1)
+	for i, c := range costs {
+		if c < least {
+			least, first, ties = c, i, 1
+		} else if c == least {
+			if ties == 0 {
+				first = i
+			}
 			ties++
-		case c < least || (math.IsNaN(least) && !math.IsNaN(c)):
-			least, ties = c, 1
 		}
 	}
-	return least, ties
+	return least, first, ties
 }
 
 // pickLeast draws once however many ties there are: a reservoir would draw for each.
@@ -61,21 +63,20 @@ func pickLeast(costs []float64, rng *rand.Rand) int {
 	if len(costs) == 0 {
 		return -1
 	}
-	least, ties := lowest(costs)
+	least, at, ties := lowest(costs)
 	if ties == 0 {
 		return rng.IntN(len(costs))
 	}
-	skip := 0
-	if ties > 1 {
-		skip = rng.IntN(ties)
+	if ties == 1 {
+		return at
 	}
-	for i, c := range costs {
-		if c == least {
-			if skip == 0 {
-				return i
-			}
-			skip--
+	for skip := rng.IntN(ties); ; at++ {
+		if costs[at] != least {
+			continue
 		}
+		if skip == 0 {
+			return at
+		}
+		skip--
 	}
-	return -1
 }
