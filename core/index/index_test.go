@@ -1,0 +1,108 @@
+package index_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/index/indextest"
+	"github.com/dynamo-go/dynamo-go/core/index/model"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+func sharded() index.Index  { return index.New(index.Options{}) }
+func oneShard() index.Index { return index.New(index.Options{OneShard: true}) }
+
+func TestSharded(t *testing.T)  { indextest.Run(t, sharded, index.Check) }
+func TestOneShard(t *testing.T) { indextest.Run(t, oneShard, index.Check) }
+func TestModel(t *testing.T)    { indextest.Run(t, model.New, nil) }
+
+func FuzzIndex(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/fuzz/FuzzIndex/*")
+	require.NoError(f, err)
+	require.NotEmpty(f, seeds)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		indextest.Drive(t, data, sharded, index.Check)
+		indextest.Drive(t, data, oneShard, index.Check)
+	})
+}
+
+func TestSlotBeyondRangeIsRefused(t *testing.T) {
+	x := sharded()
+	ev := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 1, Hash: 1}}}
+	done, err := x.Apply(index.MaxSlots, ev, index.Count)
+	require.ErrorIs(t, err, index.ErrSlotRange)
+	require.Equal(t, index.Applied{Refused: 1}, done)
+	x.Drop(index.MaxSlots)
+	require.Empty(t, x.Dump(index.MaxSlots, 0))
+	require.Zero(t, x.Blocks(index.MaxSlots))
+
+	_, err = x.Apply(index.MaxSlots-1, ev, index.Count)
+	require.NoError(t, err)
+	_, err = x.Apply(3, ev, index.Count)
+	require.NoError(t, err)
+	q := index.Query{Hashes: []block.Hash{1}, Sequences: []block.SequenceHash{1}}
+	require.ElementsMatch(t, []index.Overlap{{Slot: 3, Depth: 1}, {Slot: index.MaxSlots - 1, Depth: 1}}, x.Match(nil, q))
+	require.NoError(t, index.Check(x))
+}
+
+// A root block can be made whose content hash is the sequence hash of another prompt's block. It is another block.
+func TestCraftedRootIsNotAnotherPromptsBlock(t *testing.T) {
+	x := oneShard()
+	hashes := []block.Hash{11, 22, 33}
+	seqs := block.Sequences(nil, hashes)
+	fake := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 1, Hash: block.Hash(seqs[1])}, {Engine: 2, Hash: 33}}}
+	first := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 3, Hash: 11}}}
+	for _, ev := range []*event.Event{fake, first} {
+		_, err := x.Apply(0, ev, index.Count)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []index.Overlap{{Slot: 0, Depth: 1}}, x.Match(nil, index.Query{Hashes: hashes, Sequences: seqs}))
+	require.NoError(t, index.Check(x))
+}
+
+func TestMatchDoesNotAllocate(t *testing.T) {
+	for _, slots := range []int{3, 64, 130, 4096, index.MaxSlots} {
+		x := sharded()
+		var hashes []block.Hash
+		for i := range 256 {
+			hashes = append(hashes, block.Hash(i*i+1))
+		}
+		for _, slot := range []int{0, 1, slots / 2, slots - 1} {
+			ev := &event.Event{Kind: event.Stored}
+			for i, h := range hashes[:200+min(slot, 56)] {
+				ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(i), Hash: h})
+			}
+			_, err := x.Apply(worker.Slot(slot), ev, index.Count)
+			require.NoError(t, err)
+		}
+		q := index.Query{Hashes: hashes, Sequences: block.Sequences(nil, hashes)}
+		dst := make([]index.Overlap, 0, 4)
+		require.Zero(t, testing.AllocsPerRun(100, func() { dst = x.Match(dst[:0], q) }), "%d slots", slots)
+		require.NotEmpty(t, dst)
+	}
+}
+
+// Tables grow and shrink by their load alone; an empty index holds nothing but its holders.
+func TestEverythingRemovedIsEverythingFreed(t *testing.T) {
+	x := sharded()
+	empty := x.Stats().Bytes
+	var names []block.EngineHash
+	for i := range 50_000 {
+		names = append(names, block.EngineHash(i))
+		ev := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: names[i], Hash: block.Hash(i)}}}
+		_, err := x.Apply(worker.Slot(i%5), ev, index.Count)
+		require.NoError(t, err)
+	}
+	full := x.Stats().Bytes
+	require.Greater(t, full, 50_000*(32+16))
+	for slot := range worker.Slot(5) {
+		_, err := x.Apply(slot, &event.Event{Kind: event.Removed, Removed: names}, index.Count)
+		require.NoError(t, err)
+	}
+	require.Less(t, x.Stats().Bytes, empty+5*2048)
+}
