@@ -1,0 +1,119 @@
+# The extension module. Arguments are positional only; dynamo_go.Router gives them names, defaults and meaning.
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, final
+
+from typing_extensions import Buffer
+
+Tokens: TypeAlias = Sequence[int] | Buffer
+
+@final
+class Router:
+    def __new__(cls, block_size: int, config: str | None, seed: int | None, /) -> Router: ...
+    def close(self) -> None: ...
+    def add_worker(
+        self,
+        worker_id: int,
+        dp_start: int,
+        dp_size: int,
+        kv_events: str | None,
+        replay: str | None,
+        topic: str | None,
+        host: str | None,
+        block_size: int | None,
+        max_num_batched_tokens: int | None,
+        total_kv_blocks: int | None,
+        taints: tuple[str, ...],
+        /,
+    ) -> None: ...
+    def remove_worker(self, worker_id: int, /) -> None: ...
+    def workers(self) -> str: ...
+    def apply_event(self, worker_id: int, event: bytes, set: bool, /) -> None: ...
+    def best_worker(
+        self,
+        token_ids: Tokens,
+        router_config_override: str | None,
+        request_id: str | None,
+        update_indexer: bool,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        worker_id: int | None,
+        dp_rank: int | None,
+        allowed_worker_ids: Iterable[int] | None,
+        routing_constraints: str | None,
+        strict_priority: int,
+        policy_class: str | None,
+        session_id: str | None,
+        timeout: float | None,
+        /,
+    ) -> tuple[int, int, int]: ...
+    def explain(
+        self,
+        token_ids: Tokens,
+        router_config_override: str | None,
+        request_id: str | None,
+        update_indexer: bool,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        worker_id: int | None,
+        dp_rank: int | None,
+        allowed_worker_ids: Iterable[int] | None,
+        routing_constraints: str | None,
+        strict_priority: int,
+        policy_class: str | None,
+        session_id: str | None,
+        timeout: float | None,
+        /,
+    ) -> str: ...
+    def overlap_scores(
+        self,
+        token_ids: Tokens,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        /,
+    ) -> str: ...
+    def potential_loads(
+        self,
+        token_ids: Tokens,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        /,
+    ) -> list[dict[str, int]]: ...
+    def mark_prefill_complete(self, request_id: str, /) -> None: ...
+    def free(self, request_id: str, /) -> None: ...
+    def add_output_block(self, request_id: str, n: int, decay_fraction: float | None, /) -> None: ...
+    def dump_events(self) -> str: ...
+    def load_events(self, events: bytes, /) -> None: ...
+    def health(self) -> str: ...
+    def stats(self) -> str: ...
+
+@final
+class EventReader:
+    def __new__(cls, endpoint: str, replay: str | None, topic: str | None, /) -> EventReader: ...
+    def next(self, timeout_ms: int, /) -> str | None: ...
+    def close(self) -> None: ...
+
+@final
+class Mocker:
+    def __new__(cls, config: str | None, /) -> Mocker: ...
+    def info(self) -> str: ...
+    def close(self) -> None: ...
+
+def version() -> str: ...
+def abi_version() -> int: ...
+def statuses() -> dict[int, tuple[str, type[Exception]]]: ...
+def block_hashes(
+    token_ids: Tokens,
+    block_size: int,
+    lora_name: str | None,
+    cache_namespace: str | None,
+    block_mm_infos: str | None,
+    eagle: bool,
+    /,
+) -> list[int]: ...
+def sequence_hashes(block_hashes: Iterable[int], /) -> list[int]: ...
+def decode_batch(payload: bytes, seq: int | None, /) -> str: ...
+def config_check(config: str, /) -> str: ...

@@ -1,0 +1,410 @@
+"""Router: the decision, without a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from . import _native
+from ._errors import InvalidArgument
+from ._json import decode, document, encode, mapping
+
+if TYPE_CHECKING:
+    from ._config import KvRouterConfig
+    from ._native import Tokens
+    from ._types import PotentialLoad, RankHealth, Stats, WorkerInfo
+
+__all__ = ["Router", "compute_block_hash_for_seq"]
+
+
+class Router:
+    """Route the requests of one model to its workers.
+
+    A router follows its workers' KV events, remembers what it placed where, and picks the cheapest worker for a prompt.
+    It needs nothing else running. All methods are synchronous, take microseconds, and may be called from any thread::
+
+        with Router(block_size=16) as router:
+            router.add_worker(7, kv_events="tcp://10.0.0.5:5557", replay="tcp://10.0.0.5:6557")
+            worker_id, dp_rank, overlap_blocks = router.best_worker(token_ids, request_id="req-1")
+            ...  # send the prompt to worker_id; at its first token:
+            router.mark_prefill_complete("req-1")
+            ...  # at its end:
+            router.free("req-1")
+
+    **Tokens** (`token_ids`) are ints in 0 .. 2**32-1: a buffer of uint32 (``array('I')``, ``numpy.uint32``,
+    ``memoryview``) is read in place, which is fastest; any other sequence of ints is converted. Of ``bytes``, each byte
+    is a token. At most 2**24.
+
+    **Identity** (`lora_name`, `cache_namespace`, `block_mm_infos`) is what, besides tokens, makes cached blocks equal.
+
+    **Errors**: :class:`InvalidArgument` names the value and what was expected, and nothing changed; ``TypeError`` for a
+    wrong type; :class:`Closed` after :meth:`close`; :class:`ForkError` in a child forked after the first router was made.
+
+    Args:
+        block_size: tokens per KV block of the engines, 1 .. 1,048,576.
+        config: a :class:`KvRouterConfig`, or a mapping or JSON text with its fields; None for the defaults.
+        seed: makes choices among equals repeatable; an int in 0 .. 2**64-1.
+
+    Raises:
+        InvalidArgument: a value out of range, an unknown field.
+        NotImplementedError: a field asks for what this version does not have.
+    """
+
+    __slots__ = ("__weakref__", "_native", "_block_size")
+
+    def __init__(
+        self,
+        block_size: int,
+        config: KvRouterConfig | Mapping[str, Any] | str | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        text = config if isinstance(config, str) else mapping(config, "config")
+        self._native = _native.Router(block_size, text, seed)
+        self._block_size = int(block_size)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return self._block_size
+
+    def close(self) -> None:
+        """Stop following the workers and forget everything. Closing again does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> Router:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<dynamo_go.Router block_size={self._block_size}>"
+
+    # -- workers
+
+    def add_worker(
+        self,
+        worker_id: int,
+        *,
+        dp_start: int = 0,
+        dp_size: int = 1,
+        kv_events: str | Mapping[int, str] | None = None,
+        replay: str | Mapping[int, str] | None = None,
+        topic: str = "",
+        host: str | None = None,
+        block_size: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        total_kv_blocks: int | None = None,
+        taints: Iterable[str] = (),
+    ) -> None:
+        """Register a worker; it is a candidate at once.
+
+        Returns at once, whether the ports answer or not; :meth:`health` tells how far the connections are. The same id
+        with the same endpoints updates the rest.
+
+        Args:
+            worker_id: any int in 0 .. 2**64-1.
+            dp_start: the worker's first data-parallel rank, counted over all workers.
+            dp_size: how many ranks it has.
+            kv_events: where the ranks publish KV events: a base endpoint ``tcp://HOST:PORT``, of which rank r uses
+                PORT + r, or a mapping from rank to endpoint. Without it, events come by :meth:`apply_event`.
+            replay: where the ranks replay them, likewise.
+            topic: prefix of the ZeroMQ topics to follow; "" means all.
+            host: stands for ``*`` in endpoints.
+            block_size: the worker's block size; another than the router's is an error.
+            max_num_batched_tokens: prompt tokens the engine takes in one step, if known.
+            total_kv_blocks: size of the engine's cache, if known.
+            taints: labels that routing constraints can ask for.
+
+        Raises:
+            InvalidArgument: a malformed endpoint, overlapping port ranges, another block size, a value out of range.
+            DuplicateWorker: the id is registered with other endpoints.
+        """
+        if isinstance(taints, str):
+            raise TypeError("taints: expected an iterable of str, got str")
+        self._native.add_worker(
+            worker_id,
+            dp_start,
+            dp_size,
+            _endpoints(kv_events, "kv_events"),
+            _endpoints(replay, "replay"),
+            topic,
+            host,
+            block_size,
+            max_num_batched_tokens,
+            total_kv_blocks,
+            tuple(taints),
+        )
+
+    def remove_worker(self, worker_id: int) -> None:
+        """Forget a worker, its blocks and its bookings. Added again, it starts empty.
+
+        Raises:
+            WorkerNotFound: it is not registered.
+        """
+        self._native.remove_worker(worker_id)
+
+    def workers(self) -> list[WorkerInfo]:
+        """List the registered workers, ordered by id."""
+        return cast("list[WorkerInfo]", decode(self._native.workers()))
+
+    def apply_event(
+        self,
+        worker_id: int,
+        event: Mapping[str, Any] | str | bytes,
+        *,
+        duplicate_stores: Literal["count", "set"] = "count",
+    ) -> None:
+        """Apply one KV event of a worker, from a source that the caller follows.
+
+        Args:
+            worker_id: a registered worker.
+            event: a KvCacheEvent as mapping or JSON: ``{"event_id": 1, "dp_rank": 0, "data": DATA}``, where DATA is
+                ``{"stored": {"parent_hash": None, "blocks": [{"block_hash": H, "tokens_hash": T}, ...]}}``,
+                ``{"removed": {"block_hashes": [H, ...]}}`` or ``"cleared"``. H is the engine's name for a block, T the
+                hash of its tokens (:func:`compute_block_hash_for_seq`), both -2**63 .. 2**64-1. `event_id` is not
+                checked; `dp_rank` is the rank counted over all workers.
+            duplicate_stores: "count": a block stored twice must be removed twice, as engines mean it. "set": once is
+                enough, as after a dump.
+
+        Raises:
+            InvalidArgument: the event is malformed.
+            WorkerNotFound: no such worker or rank.
+            EventRefused: its parent is not held by the rank, or its blocks form no chain. Nothing changed.
+        """
+        if duplicate_stores not in ("count", "set"):
+            raise InvalidArgument(f"duplicate_stores={duplicate_stores!r}, expected 'count' or 'set'")
+        self._native.apply_event(worker_id, document(event, "event"), duplicate_stores == "set")
+
+    # -- prompts
+
+    def best_worker(
+        self,
+        token_ids: Tokens,
+        router_config_override: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        update_indexer: bool = False,
+        lora_name: str | None = None,
+        cache_namespace: str | None = None,
+        block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+        worker_id: int | None = None,
+        dp_rank: int | None = None,
+        allowed_worker_ids: Iterable[int] | None = None,
+        routing_constraints: Mapping[str, Any] | None = None,
+        strict_priority: int = 0,
+        policy_class: str | None = None,
+        session_id: str | None = None,
+        timeout: float | None = None,
+    ) -> tuple[int, int, int]:
+        """Choose a worker for a prompt; with a request id, book the prompt there in the same step.
+
+        Args:
+            token_ids: the prompt.
+            router_config_override: for this request only: ``overlap_score_credit``, ``prefill_load_scale``,
+                ``router_temperature``, ``assume_kv_reuse``, ``track_prefill_tokens``, ``shared_cache_multiplier``, and
+                the deprecated ``overlap_score_weight``.
+            request_id: books: the worker counts as busy with the prompt until :meth:`free`. None only asks.
+            update_indexer: record the choice in the approximate index, where the configuration has one.
+            lora_name: LoRA adapter.
+            cache_namespace: cache salt.
+            block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
+            worker_id: only this worker.
+            dp_rank: only this rank.
+            allowed_worker_ids: only these workers.
+            routing_constraints: ``{"required_taints": [...], "preferred_taints": {taint: weight}}``.
+            strict_priority: 0 .. 2**32-1; kept for request queues.
+            policy_class: kept for request queues.
+            session_id: kept for session affinity.
+            timeout: how long the request may queue, in seconds.
+
+        Returns:
+            (worker_id, dp_rank, overlap_blocks): the last is the number of leading full blocks of the prompt that the
+            chosen rank holds.
+
+        Raises:
+            InvalidArgument: a value out of range; unknown fields in an override.
+            NoWorkers: no registered worker is eligible.
+            WorkerNotFound: the worker or rank asked for does not exist.
+            DuplicateRequest: the id is booked already. Nothing changed.
+        """
+        return self._native.best_worker(
+            token_ids,
+            None if router_config_override is None else mapping(router_config_override, "router_config_override"),
+            request_id,
+            update_indexer,
+            lora_name,
+            cache_namespace,
+            None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
+            worker_id,
+            dp_rank,
+            allowed_worker_ids,
+            None if routing_constraints is None else mapping(routing_constraints, "routing_constraints"),
+            strict_priority,
+            policy_class,
+            session_id,
+            timeout,
+        )
+
+    def explain(
+        self,
+        token_ids: Tokens,
+        router_config_override: Mapping[str, Any] | None = None,
+        lora_name: str | None = None,
+        cache_namespace: str | None = None,
+        block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+        worker_id: int | None = None,
+        dp_rank: int | None = None,
+        allowed_worker_ids: Iterable[int] | None = None,
+        routing_constraints: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Tell what :meth:`best_worker` would weigh: each candidate with every term of its cost. Books nothing.
+
+        Arguments and errors are those of :meth:`best_worker`.
+        """
+        text = self._native.explain(
+            token_ids,
+            mapping(router_config_override, "router_config_override"),
+            None,
+            False,
+            lora_name,
+            cache_namespace,
+            None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
+            worker_id,
+            dp_rank,
+            allowed_worker_ids,
+            mapping(routing_constraints, "routing_constraints"),
+            0,
+            None,
+            None,
+            None,
+        )
+        return cast("dict[str, Any]", decode(text))
+
+    def get_potential_loads(
+        self,
+        token_ids: Tokens,
+        lora_name: str | None = None,
+        cache_namespace: str | None = None,
+        block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> list[PotentialLoad]:
+        """Tell what each rank would be busy with if it got the prompt; with no tokens, what it is busy with."""
+        infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
+        rows = self._native.potential_loads(token_ids, lora_name, cache_namespace, infos)
+        return cast("list[PotentialLoad]", rows)
+
+    def get_overlap_scores(
+        self,
+        token_ids: Tokens,
+        lora_name: str | None = None,
+        cache_namespace: str | None = None,
+        block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> dict[str, Any]:
+        """Tell how many leading blocks of the prompt each rank holds, by tier.
+
+        Returns:
+            ``{"block_size": int, "num_blocks": int, "workers": [{"worker_id", "dp_rank", "device_blocks",
+            "host_pinned_blocks", "disk_blocks", ...}, ...], "shared_cache": {...}}``; every rank has a row.
+        """
+        infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
+        text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos)
+        return cast("dict[str, Any]", decode(text))
+
+    # -- bookings
+
+    def mark_prefill_complete(self, request_id: str) -> None:
+        """Say that the request's first token came: its prompt no longer loads the worker. Twice is fine.
+
+        Raises:
+            RequestNotFound: the id was never booked, or was freed.
+        """
+        self._native.mark_prefill_complete(request_id)
+
+    def free(self, request_id: str) -> None:
+        """Say that the request ended, however it did.
+
+        Raises:
+            RequestNotFound: the id was never booked, or was freed. An id that expired, or whose worker was removed, can
+                be freed once.
+        """
+        self._native.free(request_id)
+
+    def add_output_block(self, request_id: str, n: int = 1, decay_fraction: float | None = None) -> None:
+        """Say that the request's output filled `n` more blocks.
+
+        Args:
+            request_id: a booked request.
+            n: blocks, at least 0.
+            decay_fraction: 0 .. 1: how much of the expected output is still to come; its blocks weigh that much.
+
+        Raises:
+            RequestNotFound: the id was never booked, or was freed.
+        """
+        self._native.add_output_block(request_id, n, decay_fraction)
+
+    # -- state
+
+    def dump_events(self) -> str:
+        """Give what the router knows of every rank's blocks: a JSON list of RouterEvent, stores only, parents first."""
+        return self._native.dump_events()
+
+    def load_events(self, events: str | bytes | Sequence[Mapping[str, Any]]) -> None:
+        """Apply a dump. Each block gets one reference.
+
+        Raises:
+            InvalidArgument: malformed; nothing was applied.
+            WorkerNotFound: an event names a rank that is not registered; nothing was applied.
+            EventRefused: an event contradicts what its rank holds; those before it stay applied.
+        """
+        self._native.load_events(document(events, "events"))
+
+    def health(self) -> list[RankHealth]:
+        """Tell for every rank how complete the router's view of its cache is, and why."""
+        return cast("list[RankHealth]", decode(self._native.health()))
+
+    def stats(self) -> Stats:
+        """Tell how big the router is."""
+        return cast("Stats", decode(self._native.stats()))
+
+
+def _endpoints(value: str | Mapping[int, str] | None, name: str) -> str | None:
+    """Give the endpoints of a worker's ranks as the C interface takes them."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name}: expected str, a mapping from rank to str, or None, got {type(value).__name__}")
+    for rank, endpoint in value.items():
+        if not isinstance(rank, int) or not isinstance(endpoint, str):
+            raise TypeError(f"{name}: expected a mapping from int to str, got {rank!r}: {endpoint!r}")
+    return encode(dict(value), name)
+
+
+def compute_block_hash_for_seq(
+    tokens: Tokens,
+    kv_block_size: int,
+    block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+    lora_name: str | None = None,
+    is_eagle: bool | None = None,
+    cache_namespace: str | None = None,
+) -> list[int]:
+    """Hash each full block of a prompt as Dynamo does: the `tokens_hash` of KV events.
+
+    Args:
+        tokens: the prompt, as for :class:`Router`.
+        kv_block_size: tokens per block, 1 .. 1,048,576.
+        block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
+        lora_name: LoRA adapter.
+        is_eagle: hash windows of kv_block_size + 1 tokens, as EAGLE drafters use.
+        cache_namespace: cache salt.
+
+    Returns:
+        One int in 0 .. 2**64-1 per full block; each names its own block only (not a chain).
+
+    Raises:
+        InvalidArgument: a value out of range.
+    """
+    infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
+    return _native.block_hashes(tokens, kv_block_size, lora_name, cache_namespace, infos, bool(is_eagle))

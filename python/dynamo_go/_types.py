@@ -1,0 +1,66 @@
+"""The shapes that :class:`dynamo_go.Router` takes and gives."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class PotentialLoad(TypedDict):
+    """What one rank would be busy with if it got the prompt."""
+
+    worker_id: int
+    dp_rank: int
+    potential_prefill_tokens: int
+    """Uncached prompt tokens of the rank's active requests and of this prompt."""
+    potential_decode_blocks: int
+    """Distinct blocks of the rank's active requests and of this prompt."""
+    active_requests: int
+
+
+class RankHealth(TypedDict):
+    """How complete the view of one rank's cache is."""
+
+    worker_id: int
+    dp_rank: int
+    state: Literal["exact", "recovering", "partial", "disconnected"]
+    reason: str
+    since: float
+    """When the state began, in Unix seconds."""
+    last_seq: int | None
+    """Sequence number of the last batch applied; None before the first, or without an event endpoint."""
+    counters: dict[str, int]
+
+
+class WorkerInfo(TypedDict):
+    """One registered worker."""
+
+    worker_id: int
+    dp_start: int
+    dp_size: int
+    kv_events: str | dict[str, str] | None
+    replay: str | dict[str, str] | None
+    topic: str
+    host: str
+    block_size: int
+    max_num_batched_tokens: int
+    """0 if unknown."""
+    total_kv_blocks: int
+    """0 if unknown."""
+    taints: list[str]
+
+
+class Stats(TypedDict):
+    """How big a router is."""
+
+    blocks: int
+    """Distinct blocks."""
+    pairs: int
+    """(block, rank) pairs."""
+    paths: int
+    bytes: int
+    """Memory of the index."""
+    workers: int
+    ranks: int
+    active_requests: int
+    other_tier_events: int
+    """Events of host, disk and external tiers, which are not indexed."""

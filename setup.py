@@ -1,0 +1,91 @@
+"""Builds the wheel: libdynamo_go.so with Go, the extension with a C compiler. pyproject.toml tells the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError, SetupError
+
+HEADER = Path("include/dynamo_go.h")
+GO_MINOR = 26
+
+
+def go_command() -> str:
+    """Find a Go that is new enough, or say what is missing."""
+    go = shutil.which("go")
+    if go is None:
+        raise SetupError(
+            f"dynamo-go is built from source and needs Go 1.{GO_MINOR} or newer: no 'go' on PATH. "
+            "Install Go, or install a wheel, which needs neither Go nor a C compiler."
+        )
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True)
+    found = re.match(r"go1\.(\d+)", version.stdout)
+    if found is None or int(found[1]) < GO_MINOR:
+        told = version.stdout.strip() or version.stderr.strip()
+        raise SetupError(f"dynamo-go needs Go 1.{GO_MINOR} or newer: '{go}' says {told!r}")
+    return go
+
+
+class BuildNative(build_ext):
+    """Builds the extension, and beside it the library that it loads."""
+
+    def run(self) -> None:
+        """Build the library first: without Go there is no point in compiling."""
+        if not sys.platform.startswith("linux"):
+            raise SetupError(f"dynamo-go runs on Linux; this is {sys.platform}")
+        package = Path(self.get_ext_fullpath("dynamo_go._native")).parent
+        self.build_library(package / "libdynamo_go.so")
+        (package / "include").mkdir(exist_ok=True)
+        shutil.copy(HEADER, package / "include")
+        try:
+            super().run()
+        except CCompilerError as error:
+            raise SetupError(
+                f"dynamo-go needs a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev): {error}"
+            ) from error
+
+    def build_library(self, target: Path) -> None:
+        """Build libdynamo_go.so: stripped, and the same from any directory."""
+        go = go_command()
+        scratch = Path(self.build_temp) / "go"
+        scratch.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        library = scratch / target.name
+        command = [go, "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"]
+        environment = {**os.environ, "CGO_ENABLED": "1"}
+        try:
+            subprocess.run([*command, "-o", str(library), "./capi"], check=True, env=environment)
+        except subprocess.CalledProcessError as error:
+            raise SetupError(f"building libdynamo_go.so failed (see above): {error}") from error
+        shutil.copy(library, target)
+
+
+def version() -> str:
+    """Read the version from its one source."""
+    found = re.search(r'#define DGO_VERSION "([^"]+)"', HEADER.read_text())
+    if found is None:
+        raise SetupError(f"{HEADER} has no DGO_VERSION")
+    return found[1]
+
+
+setup(
+    version=version(),
+    ext_modules=[
+        Extension(
+            "dynamo_go._native",
+            sources=sorted(str(path) for path in Path("python/src").glob("*.c")),
+            depends=[str(HEADER), "python/src/native.h"],
+            include_dirs=["include"],
+            extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-fvisibility=hidden"],
+            libraries=["dl"],
+        )
+    ],
+    cmdclass={"build_ext": BuildNative},
+)
