@@ -1,0 +1,96 @@
+package feed
+
+import (
+	"errors"
+
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// applier decodes batches and applies them to the sink.
+type applier struct {
+	rank  worker.Rank
+	sink  Sink
+	norm  *wire.Normalizer
+	tally *tally
+}
+
+// apply never loses an event to its neighbours: whatever one of them is, the others are applied.
+func (a *applier) apply(b batch) (d damage) {
+	defer func() {
+		if recover() != nil {
+			a.tally.add(countPanics, 1)
+			a.reset()
+			d = panicked
+		}
+	}()
+	a.tally.add(countBatches, 1)
+	batch, err := wire.DecodeBatch(b.payload, wire.Limits{})
+	if err != nil {
+		a.tally.add(countUndecodableBatches, 1)
+		a.reset()
+		return dropped
+	}
+	if batch.HasRank && batch.DPRank != a.rank.DPRank {
+		a.tally.add(countOtherRank, 1)
+		return intact
+	}
+	a.tally.add(countEvents, len(batch.Events))
+	for i := range batch.Events {
+		d = max(d, a.event(&batch.Events[i], b.seq))
+	}
+	return d
+}
+
+func (a *applier) event(e *wire.Event, seq uint64) damage {
+	if e.Err != nil {
+		a.tally.add(countUndecodableEvents, 1)
+		if e.Kind == event.Stored {
+			return lostStore
+		}
+		a.reset() // what it removed is not known
+		return dropped
+	}
+	if e.Kind == 0 {
+		a.tally.add(countUnknownTag, 1)
+		return intact
+	}
+	ev, verdict := a.norm.Normalize(e, seq, a.rank.DPRank)
+	if verdict != wire.Keep {
+		a.tally.verdict(string(verdict))
+		return intact
+	}
+	if ev.Kind == event.Cleared {
+		a.tally.add(countCleared, 1)
+	}
+	done, err := a.sink.Apply(a.rank, &ev)
+	a.tally.add(countStored, done.Stored)
+	a.tally.add(countDuplicateStores, done.Duplicate)
+	a.tally.add(countRemoved, done.Removed)
+	a.tally.add(countUnknownRemovals, done.Unknown)
+	switch {
+	case err == nil:
+	case errors.Is(err, index.ErrUnknownParent):
+		a.tally.add(countUnknownParent, 1)
+	case errors.Is(err, index.ErrBadChain):
+		a.tally.add(countBadChain, 1)
+	case errors.Is(err, ErrUnknownRank):
+		a.tally.add(countUnknownRank, 1)
+	default:
+		a.tally.add(countRefused, 1)
+	}
+	return intact
+}
+
+// reset empties the view. A sink that panics here has been counted by apply or the owner already, or is now.
+func (a *applier) reset() {
+	defer func() {
+		if recover() != nil {
+			a.tally.add(countPanics, 1)
+		}
+	}()
+	a.norm.Reset()
+	a.sink.Reset(a.rank)
+}

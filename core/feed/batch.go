@@ -1,0 +1,106 @@
+package feed
+
+import "slices"
+
+// batch is one published message, not yet decoded. print is a fingerprint of the payload.
+type batch struct {
+	seq     uint64
+	print   uint64
+	payload []byte
+}
+
+// buffer keeps batches that wait behind a hole, ordered by number, each once, bounded in number and bytes. It is nearly
+// always filled at its end.
+type buffer struct {
+	maxCount, maxBytes int
+
+	waiting []batch
+	bytes   int
+}
+
+// add keeps the batch unless the bounds forbid it; the first always fits. A number kept already is not kept twice.
+func (b *buffer) add(x batch) bool {
+	if n := len(b.waiting); n >= b.maxCount || n > 0 && b.bytes+len(x.payload) > b.maxBytes {
+		return false
+	}
+	i, found := b.find(x.seq)
+	if !found {
+		b.waiting = slices.Insert(b.waiting, i, x)
+		b.bytes += len(x.payload)
+	}
+	return true
+}
+
+func (b *buffer) find(seq uint64) (int, bool) {
+	n := len(b.waiting)
+	if n == 0 || b.waiting[n-1].seq < seq {
+		return n, false
+	}
+	return slices.BinarySearchFunc(b.waiting, seq, func(x batch, seq uint64) int {
+		switch {
+		case x.seq < seq:
+			return -1
+		case x.seq > seq:
+			return 1
+		}
+		return 0
+	})
+}
+
+// has tells whether exactly this batch waits.
+func (b *buffer) has(x batch) bool {
+	i, found := b.find(x.seq)
+	return found && b.waiting[i].print == x.print
+}
+
+func (b *buffer) empty() bool { return len(b.waiting) == 0 }
+
+func (b *buffer) clear() { b.waiting, b.bytes = nil, 0 }
+
+// shift takes the first batch.
+func (b *buffer) shift() batch {
+	x := b.waiting[0]
+	b.waiting[0] = batch{}
+	b.waiting = b.waiting[1:]
+	b.bytes -= len(x.payload)
+	return x
+}
+
+// keepLastRun drops everything before the last run of consecutive numbers.
+func (b *buffer) keepLastRun() {
+	i := len(b.waiting) - 1
+	for i > 0 && b.waiting[i-1].seq+1 == b.waiting[i].seq {
+		i--
+	}
+	for ; i > 0; i-- {
+		b.shift()
+	}
+}
+
+// window is how many fingerprints are kept: as many equal batches in a row prove that it is the same engine process. One
+// would do for real engines, whose batches carry the time.
+const window = 64
+
+// prints remembers the fingerprints of the last applied batches: of the numbers [from, to).
+type prints struct {
+	ring     [window]uint64
+	from, to uint64
+}
+
+func (p *prints) clear() { p.from, p.to = 0, 0 }
+
+func (p *prints) add(x batch) {
+	if p.to != x.seq || p.from == p.to {
+		p.from, p.to = x.seq, x.seq
+	}
+	p.ring[x.seq%window] = x.print
+	p.to++
+	if p.to-p.from > window {
+		p.from++
+	}
+}
+
+// same tells whether exactly this batch was applied lately.
+func (p *prints) same(x batch) bool {
+	return x.seq >= p.from && x.seq < p.to && p.ring[x.seq%window] == x.print
+}

@@ -1,0 +1,76 @@
+package feed
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// ErrUnknownRank is what a Sink answers for a rank that is not, or no longer, registered. The feed counts it.
+var ErrUnknownRank = errors.New("worker rank is not registered")
+
+// Sink is the view that the feed keeps. It is called from one goroutine of the feed, never after Close has returned.
+type Sink interface {
+	// Apply applies one event. An error means that nothing changed; the feed counts it and goes on.
+	Apply(rank worker.Rank, ev *event.Event) (index.Applied, error)
+	// Reset forgets all blocks of the rank.
+	Reset(rank worker.Rank)
+}
+
+// Config says what to follow. The zero value of an option means its default.
+type Config struct {
+	Rank      worker.Rank
+	Endpoint  string // of the engine's PUB socket for this rank
+	Replay    string // of its replay socket; "" if there is none
+	Topic     string // prefix to subscribe to; "" is everything
+	BlockSize int    // tokens in a block; events with another size are counted, not applied
+	Sink      Sink
+
+	// Probe is how long the stream may be silent before the feed asks for the next batch. Default 10 s.
+	Probe time.Duration
+	// ReplayTimeout is how long a replay may give nothing before it has failed. Default 5 s: an engine looks at its
+	// replay socket once per 100 ms, and sends 10 000 batches in 0.4 s.
+	ReplayTimeout time.Duration
+	// BackoffMin and BackoffMax bound the wait before a replay is asked for again. Defaults 100 ms and 5 s.
+	BackoffMin, BackoffMax time.Duration
+	// Retries bounds, in one recovery, the replays without end marker after the first, and those in a row that were
+	// complete and did not help. Negative means none. Default 5.
+	Retries int
+	// MaxWaiting and MaxWaitingBytes bound the batches that wait behind a hole. Defaults 16 384 (an engine replays
+	// 10 000) and 16 MiB.
+	MaxWaiting, MaxWaitingBytes int
+	// Jitter gives a number in [0,1). Default: the global random source.
+	Jitter func() float64
+	// ZMQ tunes the connections.
+	ZMQ zmq.Options
+}
+
+func (c *Config) settings() settings {
+	s := settings{
+		replay: c.Replay != "", probe: c.Probe, timeout: c.ReplayTimeout, backoffMin: c.BackoffMin, backoffMax: c.BackoffMax,
+		retries: c.Retries, maxCount: c.MaxWaiting, maxBytes: c.MaxWaitingBytes, jitter: c.Jitter,
+	}
+	def(&s.probe, 10*time.Second)
+	def(&s.timeout, 5*time.Second)
+	def(&s.backoffMin, 100*time.Millisecond)
+	def(&s.backoffMax, 5*time.Second)
+	def(&s.retries, 5)
+	s.retries = max(s.retries, 0)
+	def(&s.maxCount, 16_384)
+	def(&s.maxBytes, 16<<20)
+	if s.jitter == nil {
+		s.jitter = rand.Float64
+	}
+	return s
+}
+
+func def[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}

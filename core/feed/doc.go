@@ -1,0 +1,43 @@
+// Package feed keeps the view of one worker rank's KV cache exact, or says why it is not.
+//
+// A feed subscribes to one engine publisher and applies its batches to a Sink: each once, in the order of the sequence
+// numbers. Live messages get lost (a slow reader, a reconnect), so every batch that is missing is asked for at the
+// engine's replay socket, and a batch is applied only after all before it, or after the view was emptied. Emptying is
+// the answer to everything unknown: the view may then claim too little, and never claims what the worker lost.
+//
+// States (Status.State), and what each promises about the rank's blocks in the index:
+//
+//	disconnected  no subscription. The view is as it was.
+//	recovering    a hole is being filled or a reconnect checked. The view is as it was before the hole; live batches wait.
+//	exact         every batch the engine ever sent, up to LastSeq, was applied. (What the index refused or the feed
+//	              filtered is in Counters.)
+//	partial       the reason says what is missing. The view holds only what was learnt since. Exact again after a
+//	              full restore: an engine restart seen from 0, or a replay from 0.
+//
+// Moves: disconnected -> recovering when subscribed (without a replay endpoint: partial, and exact if batch 0 is seen);
+// recovering -> exact or partial when the hole is filled or given up; exact or partial -> recovering at a gap; any ->
+// disconnected. The rules, all in machine.go, which does no I/O:
+//
+//   - Join: as soon as the subscription is up, ask from 0. If the first answer is not 0, history is gone: partial.
+//   - Gap: ask from the first missing number. A replay is checked like the live stream: what follows a hole in it
+//     waits, and the hole is asked for again, after a back-off, a bounded number of times. A replay that stops without
+//     its end marker times out and counts as a failure even if it helped. When the retries are spent, everything learnt
+//     before the hole is dropped and later batches apply. If the socket did not answer at all, a replay from 0 is tried
+//     again later, ever more rarely, while live batches apply.
+//   - Restart: a number that goes back, or one already applied whose bytes differ, is another engine process. Drop
+//     everything; start at 0.
+//   - Reconnect: the engine may have restarted and overtaken us unnoticed. The last batches applied are asked for again
+//     (window of them) and compared by fingerprint. Equal: nothing but what was missed is applied. Different, or the
+//     engine no longer has the last one: a restart. Too old to compare: drop everything, partial. Without a replay
+//     endpoint nothing can be compared: drop everything, partial.
+//   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1 now and then.
+//   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
+//     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
+//
+// Limits: waiting batches are bounded in number and bytes (the newest is not kept and is asked for later); each replay
+// uses one connection, one at a time; retries and time without an answer are bounded. A panic while applying is
+// counted, the view dropped and a replay from 0 asked; if the same batch panics again, it counts as undecodable.
+//
+// Goroutines: one that owns the feed, one of the subscriber, one for a replay while it runs; all end with Close. The
+// Sink is called from the owner only.
+package feed

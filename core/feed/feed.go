@@ -1,0 +1,183 @@
+package feed
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// Status is what a feed knows about its rank.
+type Status struct {
+	State    State
+	Reason   string    // why not exact, its first word one of a fixed set when partial; "" when exact
+	Since    time.Time // when State became what it is
+	LastSeq  uint64    // number of the last batch applied
+	HasSeq   bool      // LastSeq means something
+	Counters map[string]uint64
+}
+
+// Feed follows one engine until it is closed.
+//
+// All of it belongs to the goroutine of run, except status, guarded by mu, and the tally, which is safe to read.
+type Feed struct {
+	applier
+	cfg     Config
+	machine *machine
+	counts  tally
+	began   time.Time
+	seed    maphash.Seed
+	sub     *zmq.Subscriber
+	request *replay
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Start begins to follow; it does no I/O itself. Endpoints that cannot be used show in the status.
+func Start(cfg Config) *Feed {
+	f := &Feed{cfg: cfg, began: time.Now(), seed: maphash.MakeSeed()}
+	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts}
+	f.machine = newMachine(cfg.settings(), orders{f})
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.status.Since = f.began
+	f.publish()
+	f.sub = zmq.Subscribe(cfg.Endpoint, []string{cfg.Topic}, cfg.ZMQ)
+	f.work.Go(f.run)
+	return f
+}
+
+// Close stops following and returns when every goroutine is gone; the sink is not called any more. The view stays as it
+// is. The caller must not hold a lock that the sink takes. It may be called more than once.
+func (f *Feed) Close() {
+	f.cancel()
+	f.sub.Close()
+	f.work.Wait()
+}
+
+// Status gives the present state. It may be called at any time, by anyone.
+func (f *Feed) Status() Status {
+	f.mu.Lock()
+	s := f.status
+	f.mu.Unlock()
+	s.Counters = f.counts.snapshot()
+	return s
+}
+
+func (f *Feed) now() time.Duration { return time.Since(f.began) }
+
+func (f *Feed) run() {
+	alarm := time.NewTimer(time.Hour)
+	defer alarm.Stop()
+	var set time.Duration // when the alarm rings; it may ring too early, never too late
+	for {
+		if due, ok := f.machine.deadline(); ok && (set == 0 || due < set) {
+			alarm.Reset(due - f.now())
+			set = due
+		}
+		var replies chan reply
+		if f.request != nil {
+			replies = f.request.replies
+		}
+		select {
+		case <-f.ctx.Done():
+			return
+		case e, ok := <-f.sub.Events():
+			if !ok {
+				return
+			}
+			f.guarded(func() { f.subscribed(e) })
+		case r := <-replies:
+			f.guarded(func() { f.replied(r) })
+		case <-alarm.C:
+			set = 0
+			f.guarded(func() { f.machine.tick(f.now()) })
+		}
+		f.publish()
+	}
+}
+
+// guarded runs one step; a panic is counted and everything starts anew.
+func (f *Feed) guarded(step func()) {
+	defer func() {
+		if recover() != nil {
+			f.counts.add(countPanics, 1)
+			f.machine.resync(f.now())
+		}
+	}()
+	step()
+}
+
+func (f *Feed) subscribed(e zmq.Event) {
+	switch e.Kind {
+	case zmq.Connected:
+		f.counts.add(countConnects, 1)
+		f.machine.up(f.now())
+	case zmq.Disconnected:
+		f.counts.add(countDisconnects, 1)
+		f.machine.down(e.Err.Error())
+	case zmq.Message:
+		m, err := wire.ParseLive(e.Frames)
+		if err != nil || m.End {
+			f.counts.add(countMalformed, 1)
+			return
+		}
+		f.machine.live(f.now(), f.batch(&m))
+	}
+}
+
+func (f *Feed) replied(r reply) {
+	id := f.request.id
+	switch {
+	case r.err != nil:
+		f.machine.replayFailed(f.now(), id, r.err.Error())
+	case r.malformed:
+		f.counts.add(countMalformed, 1)
+	case r.msg.End:
+		f.machine.replayEnd(f.now(), id)
+	default:
+		f.machine.replayed(f.now(), id, f.batch(&r.msg))
+	}
+}
+
+func (f *Feed) batch(m *wire.Message) batch {
+	return batch{seq: m.Seq, payload: m.Payload, print: maphash.Bytes(f.seed, m.Payload)}
+}
+
+// publish makes the machine's state visible.
+func (f *Feed) publish() {
+	state, reason := f.machine.state()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if state != f.status.State {
+		f.status.State, f.status.Since = state, time.Now()
+	}
+	f.status.Reason = reason
+	f.status.LastSeq, f.status.HasSeq = f.machine.last, f.machine.hasLast
+}
+
+// orders are the effects of the machine.
+type orders struct{ *Feed }
+
+func (o orders) ask(id int, start uint64) {
+	ctx, cancel := context.WithCancel(o.ctx)
+	r := &replay{id: id, replies: make(chan reply, replyQueue), cancel: cancel}
+	o.request = r
+	o.work.Go(func() { r.run(ctx, o.cfg.Replay, start, o.cfg.ZMQ) })
+}
+
+func (o orders) cancel() {
+	if o.request != nil {
+		o.request.cancel()
+		o.request = nil
+	}
+}
+
+func (o orders) count(c counter) { o.counts.add(c, 1) }

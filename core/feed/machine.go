@@ -1,0 +1,296 @@
+package feed
+
+import (
+	"fmt"
+	"time"
+)
+
+// State says how complete a rank's view is; the package comment tells what each state promises.
+type State string
+
+// The states.
+const (
+	Exact        State = "exact"
+	Recovering   State = "recovering"
+	Partial      State = "partial"
+	Disconnected State = "disconnected"
+)
+
+// Why a rank is partial: the first word of Status.Reason.
+const (
+	reasonNoReplay    = "no_replay_endpoint"
+	reasonHistoryGone = "history_gone"
+	reasonHole        = "hole_not_filled"
+	reasonNoAnswer    = "replay_unanswered"
+	reasonStore       = "undecodable_store"
+	reasonUndecodable = "undecodable"
+	reasonPanic       = "panic"
+)
+
+// phase is what the machine is about.
+type phase uint8
+
+const (
+	following phase = iota // nothing is asked for
+	// Soft phases: live batches apply meanwhile.
+	probing   // asked for the next number, to find a lost tail
+	restoring // asked from 0, to leave partial
+	// Hard phases: live batches wait.
+	joining   // nothing applied, asked from 0
+	filling   // a hole after last
+	verifying // connected again: comparing what was applied
+)
+
+func (p phase) hard() bool { return p >= joining }
+
+// damage is what of a batch could not be applied.
+type damage uint8
+
+const (
+	intact    damage = iota
+	lostStore        // a stored event: the view claims too little
+	dropped          // a removal or everything: the view was emptied before the rest of the batch
+	panicked         // the view was emptied
+)
+
+// effects is what the machine orders.
+type effects interface {
+	apply(batch) damage
+	reset()                   // empty the view
+	ask(id int, start uint64) // replay from start; answers carry the id
+	cancel()                  // end the current request
+	count(counter)
+}
+
+// settings of a machine, all set.
+type settings struct {
+	replay                 bool // there is a replay endpoint
+	probe                  time.Duration
+	timeout                time.Duration // without an answer
+	backoffMin, backoffMax time.Duration
+	retries                int
+	maxCount, maxBytes     int
+	jitter                 func() float64
+}
+
+// machine decides what is applied and what is asked for. It knows numbers and fingerprints, does no I/O and reads no
+// clock: now is a parameter, in any unit that only grows.
+//
+// Invariants:
+//
+//	I1  Since the last reset exactly the batches of one run of consecutive numbers that ends with last were applied, in
+//	    order; the run begins with 0 unless partial says otherwise.
+//	I2  asked implies phase != following; at most one request is open.
+//	I3  the buffer is empty unless phase is hard; all it holds lies beyond last.
+//	I4  without connected, phase is following and the buffer empty.
+type machine struct {
+	settings
+	fx effects
+
+	connected bool
+	downWhy   string
+
+	hasLast bool
+	last    uint64 // highest number applied
+	prints  prints
+	partial string // reason, "" if everything since 0 was applied
+	open    bool   // whatever number comes next begins the run
+
+	hasLive  bool
+	lastLive uint64 // highest number seen live on this connection
+
+	phase    phase
+	asked    bool
+	id       int
+	activity time.Duration // when the open request was last answered, or made
+	retryAt  time.Duration // hard and not asked: when to ask again
+	answered bool          // the open request gave something
+	progress bool          // something new
+	fails    int           // requests without end marker in this recovery
+	stuck    int           // requests in a row with end marker and without progress
+	failWhy  string
+	verified bool   // verifying: a batch was equal
+	vnext    uint64 // verifying: next number to compare
+	buffer   buffer
+
+	probeAt     time.Duration
+	restoreAt   time.Duration // 0: no restore is planned
+	restoreWait time.Duration
+
+	hasPanic bool
+	panicSeq uint64
+}
+
+func newMachine(s settings, fx effects) *machine {
+	return &machine{settings: s, fx: fx, downWhy: "connecting", restoreWait: s.probe,
+		buffer: buffer{maxCount: s.maxCount, maxBytes: s.maxBytes}}
+}
+
+// state gives the state and its reason.
+func (m *machine) state() (State, string) {
+	switch {
+	case !m.connected:
+		return Disconnected, m.downWhy
+	case m.phase == joining:
+		return Recovering, fmt.Sprintf("replay from %d after joining", m.next())
+	case m.phase == filling:
+		return Recovering, fmt.Sprintf("batch %d is missing", m.next())
+	case m.phase == verifying:
+		return Recovering, "comparing after a reconnect"
+	case m.partial != "":
+		return Partial, m.partial
+	}
+	return Exact, ""
+}
+
+func (m *machine) next() uint64 {
+	if m.hasLast {
+		return m.last + 1
+	}
+	return 0
+}
+
+// forget empties the view and everything known about it.
+func (m *machine) forget() {
+	m.fx.reset()
+	m.fx.count(countResets)
+	m.hasLast, m.open, m.partial, m.restoreAt = false, false, "", 0
+	m.prints.clear()
+}
+
+// up: the subscription is made.
+func (m *machine) up(now time.Duration) {
+	m.connected, m.hasLive = true, false
+	m.probeAt = now + m.probe
+	switch {
+	case !m.replay:
+		if m.hasLast {
+			m.forget()
+		}
+		m.partial, m.open = reasonNoReplay+": what was sent before the subscription is unknown", true
+	case m.hasLast && m.restoreAt == 0:
+		m.begin(now, verifying)
+	default:
+		if m.hasLast {
+			m.forget()
+		}
+		m.partial, m.open, m.restoreAt = "", false, 0
+		m.begin(now, joining)
+	}
+}
+
+// down: the connection broke, or an attempt failed.
+func (m *machine) down(why string) {
+	m.stop()
+	m.buffer.clear()
+	m.connected, m.downWhy = false, why
+}
+
+// live takes one message of the subscription.
+func (m *machine) live(now time.Duration, b batch) {
+	if m.hasLive && b.seq <= m.lastLive {
+		m.backwards(now, b)
+		return
+	}
+	m.hasLive, m.lastLive = true, b.seq
+	m.probeAt = now + m.probe
+	switch {
+	case m.hasLast && b.seq <= m.last:
+		if m.phase == verifying && b.seq == 0 || !m.prints.same(b) {
+			m.restart(now, b)
+		} else {
+			m.fx.count(countDuplicates) // a replay was faster
+		}
+	case m.phase == joining && !m.hasLast && b.seq == 0:
+		m.stop() // seen from its first batch: there is no history to ask for
+		m.accept(now, b)
+	case m.phase.hard():
+		m.wait(b)
+	case m.hasLast && b.seq == m.last+1, !m.hasLast && (m.open || b.seq == 0):
+		m.accept(now, b)
+	case !m.replay:
+		m.fx.count(countGaps)
+		lost := m.next()
+		m.forget()
+		m.partial = fmt.Sprintf("%s: batches from %d to %d are lost", reasonNoReplay, lost, b.seq-1)
+		m.accept(now, b)
+	default:
+		m.fx.count(countGaps)
+		m.stop()
+		m.wait(b)
+		m.recover(now)
+	}
+}
+
+func (m *machine) wait(b batch) {
+	if !m.buffer.add(b) {
+		m.fx.count(countOverflow)
+	}
+}
+
+// backwards: the number went back on one connection, which TCP does not do. Either a message came twice, or the
+// engine restarted behind something that keeps the connection up.
+func (m *machine) backwards(now time.Duration, b batch) {
+	if b.seq == 0 || !m.prints.same(b) && !m.buffer.has(b) {
+		m.restart(now, b)
+		return
+	}
+	m.fx.count(countDuplicates)
+	if m.replay && m.phase == following {
+		m.begin(now, verifying)
+	}
+}
+
+// restart: b is from another engine process than what was applied.
+func (m *machine) restart(now time.Duration, b batch) {
+	m.stop()
+	m.buffer.clear()
+	m.forget()
+	m.fx.count(countRestarts)
+	m.hasLive, m.lastLive = true, b.seq
+	switch {
+	case b.seq == 0:
+		m.accept(now, b)
+	case m.replay:
+		m.wait(b)
+		m.begin(now, joining)
+	default:
+		m.partial = reasonNoReplay + ": the engine restarted and its first batches are lost"
+		m.accept(now, b)
+	}
+}
+
+// accept applies the batch that continues the run, or begins it.
+func (m *machine) accept(now time.Duration, b batch) {
+	if !m.hasLast && b.seq == 0 {
+		m.partial, m.restoreAt = "", 0
+	}
+	m.open = false
+	m.hasLast, m.last = true, b.seq
+	m.prints.add(b)
+	switch m.fx.apply(b) {
+	case lostStore:
+		if m.partial == "" {
+			m.partial = fmt.Sprintf("%s: in batch %d", reasonStore, b.seq)
+		}
+	case dropped:
+		m.partial = fmt.Sprintf("%s: removal or batch %d", reasonUndecodable, b.seq)
+	case panicked:
+		m.partial = fmt.Sprintf("%s: in batch %d", reasonPanic, b.seq)
+		if m.replay && !(m.hasPanic && m.panicSeq == b.seq) {
+			m.restoreAt = now + m.backoffMin
+		}
+		m.hasPanic, m.panicSeq = true, b.seq
+	}
+}
+
+// resync starts anew after a fault of ours.
+func (m *machine) resync(now time.Duration) {
+	m.stop()
+	m.buffer.clear()
+	m.forget()
+	m.partial, m.open = reasonPanic+": in the feed", true
+	if m.replay {
+		m.restoreAt = now + m.backoffMax
+	}
+}

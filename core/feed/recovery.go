@@ -1,0 +1,308 @@
+package feed
+
+import (
+	"fmt"
+	"time"
+)
+
+// This file is the machine's dealing with the replay socket.
+
+// recover begins to fill the hole after last.
+func (m *machine) recover(now time.Duration) {
+	if m.hasLast {
+		m.begin(now, filling)
+	} else {
+		m.begin(now, joining)
+	}
+}
+
+func (m *machine) begin(now time.Duration, p phase) {
+	m.stop()
+	m.phase, m.fails, m.stuck = p, 0, 0
+	if p.hard() {
+		m.fx.count(countRecoveries)
+	}
+	if p == verifying {
+		m.verified, m.vnext = false, m.prints.from
+	}
+	m.ask(now)
+}
+
+func (m *machine) ask(now time.Duration) {
+	m.id++
+	m.asked, m.answered, m.progress, m.activity = true, false, false, now
+	start := m.next()
+	switch {
+	case m.phase == restoring:
+		start = 0
+	case m.phase == verifying && m.vnext <= m.last:
+		start = m.vnext
+	}
+	m.fx.ask(m.id, start)
+}
+
+// stop ends whatever is asked for; what waits stays.
+func (m *machine) stop() {
+	if m.asked {
+		m.fx.cancel()
+	}
+	m.asked, m.phase = false, following
+}
+
+// finish ends a recovery that left no hole.
+func (m *machine) finish(now time.Duration) {
+	m.stop()
+	m.probeAt = now + m.probe
+	if m.partial == "" {
+		m.restoreWait = m.probe
+	}
+}
+
+// replayed takes one batch of the replay with the given id.
+func (m *machine) replayed(now time.Duration, id int, b batch) {
+	if !m.asked || id != m.id {
+		return
+	}
+	m.activity, m.answered = now, true
+	m.fx.count(countReplayed)
+	switch m.phase {
+	case probing:
+		if b.seq < m.next() {
+			m.fx.count(countDuplicates)
+			return
+		}
+		m.fx.count(countGaps)
+		m.fx.count(countRecoveries)
+		m.phase = filling
+	case restoring:
+		if b.seq != 0 {
+			m.partial = historyGone(b.seq)
+			m.restoreAt = 0
+			m.finish(now)
+			return
+		}
+		m.forget()
+		m.phase = joining
+	case verifying:
+		if !m.verify(now, b) {
+			return
+		}
+	}
+	m.fill(now, b)
+}
+
+func historyGone(first uint64) string {
+	return fmt.Sprintf("%s: the engine's oldest batch is %d", reasonHistoryGone, first)
+}
+
+// verify compares a batch with what was applied; true if the batch is a new one.
+func (m *machine) verify(now time.Duration, b batch) bool {
+	switch {
+	case b.seq > m.last && m.verified:
+		return true
+	case b.seq > m.last:
+		m.forget() // nothing to compare is left: it may be another process
+		m.phase = joining
+		return true
+	case b.seq < m.vnext:
+		m.fx.count(countDuplicates)
+	case m.prints.same(b):
+		m.verified, m.progress, m.vnext = true, true, b.seq+1
+	default:
+		m.restarted(now)
+	}
+	return false
+}
+
+// restarted: the replay shows another engine process. What waits is from it.
+func (m *machine) restarted(now time.Duration) {
+	m.fx.count(countRestarts)
+	m.forget()
+	m.begin(now, joining)
+}
+
+// fill applies a replayed batch if it is the next, and what waits behind it.
+func (m *machine) fill(now time.Duration, b batch) {
+	switch {
+	case !m.hasLast:
+		if b.seq != 0 {
+			m.partial = historyGone(b.seq)
+		}
+	case b.seq <= m.last:
+		m.fx.count(countDuplicates)
+		return
+	case b.seq > m.last+1:
+		m.wait(b)
+		return
+	}
+	m.accept(now, b)
+	m.progress = true
+	m.drain(now)
+	if m.hasLive && !m.hole() {
+		m.finish(now)
+	}
+}
+
+// drain applies what waits, as far as it continues the run.
+func (m *machine) drain(now time.Duration) {
+	for !m.buffer.empty() && (m.hasLast || m.buffer.waiting[0].seq == 0) && m.buffer.waiting[0].seq <= m.next() {
+		if b := m.buffer.shift(); b.seq == m.next() {
+			m.accept(now, b)
+		} else {
+			m.fx.count(countDuplicates)
+		}
+	}
+}
+
+// hole tells whether a batch is known to be missing.
+func (m *machine) hole() bool {
+	return !m.buffer.empty() || m.hasLive && (!m.hasLast || m.last < m.lastLive)
+}
+
+// replayEnd: the end marker of the replay with the given id.
+func (m *machine) replayEnd(now time.Duration, id int) {
+	if !m.asked || id != m.id {
+		return
+	}
+	m.asked = false
+	m.fx.cancel()
+	switch m.phase {
+	case probing:
+		m.finish(now)
+		return
+	case restoring:
+		m.restarted(now) // it has sent nothing yet
+		return
+	case verifying:
+		if m.vnext <= m.last {
+			if !m.answered {
+				m.restarted(now) // it has not come as far as we
+				return
+			}
+			m.again(now)
+			return
+		}
+	}
+	m.drain(now)
+	if !m.hole() {
+		m.finish(now)
+		return
+	}
+	m.again(now)
+}
+
+// again plans the next request after an end marker that left a hole.
+func (m *machine) again(now time.Duration) {
+	if m.progress {
+		m.stuck = 0
+		m.retryAt = now + m.backoff(0)
+		return
+	}
+	if m.stuck++; m.stuck > m.retries {
+		m.giveUp(now, fmt.Sprintf("%s: batch %d, asked for %d times", reasonHole, m.next(), m.stuck), false)
+		return
+	}
+	m.retryAt = now + m.backoff(m.stuck)
+}
+
+// replayFailed: the replay with the given id ended without its marker.
+func (m *machine) replayFailed(now time.Duration, id int, why string) {
+	if !m.asked || id != m.id {
+		return
+	}
+	m.asked = false
+	m.fx.cancel()
+	m.fx.count(countReplayFailures)
+	switch m.phase {
+	case restoring:
+		m.planRestore(now)
+		m.finish(now)
+		return
+	case probing:
+		m.finish(now)
+		return
+	}
+	if m.fails++; m.fails > m.retries {
+		m.giveUp(now, fmt.Sprintf("%s: batch %d, asked for %d times: %s", reasonNoAnswer, m.next(), m.fails, why), true)
+		return
+	}
+	m.retryAt = now + m.backoff(m.fails)
+}
+
+func (m *machine) planRestore(now time.Duration) {
+	const rarest = 64 // in probe periods; a replay from 0 stalls the engine's publisher for a third of a second
+	m.restoreAt = now + m.restoreWait
+	m.restoreWait = min(2*m.restoreWait, rarest*m.probe)
+}
+
+// giveUp drops what was learnt before the hole. If the socket does not answer, other holes that wait are not asked for
+// either.
+func (m *machine) giveUp(now time.Duration, reason string, noAnswer bool) {
+	m.stop()
+	m.fx.count(countGivenUp)
+	m.forget()
+	m.partial, m.open = reason, true
+	if noAnswer {
+		m.planRestore(now)
+		m.buffer.keepLastRun()
+	}
+	if !m.buffer.empty() {
+		m.accept(now, m.buffer.shift())
+		m.drain(now)
+	}
+	switch {
+	case !m.hole():
+		m.finish(now)
+	case noAnswer: // the newest did not fit into the buffer
+		plan := m.restoreAt
+		m.forget()
+		m.partial, m.open, m.restoreAt = reason, true, plan
+	case m.hasLast:
+		m.begin(now, filling)
+	}
+}
+
+// backoff is the wait before attempt n, a random part of up to half of it taken off.
+func (m *machine) backoff(n int) time.Duration {
+	d := m.backoffMax
+	if n < 20 && m.backoffMin<<n < d {
+		d = m.backoffMin << n
+	}
+	return d - time.Duration(m.jitter()*float64(d)/2)
+}
+
+// tick does what is due.
+func (m *machine) tick(now time.Duration) {
+	if m.asked && now >= m.activity+m.timeout {
+		m.replayFailed(now, m.id, fmt.Sprintf("nothing for %v", m.timeout))
+		return
+	}
+	if m.phase.hard() && !m.asked && now >= m.retryAt {
+		m.ask(now)
+		return
+	}
+	if !m.replay || !m.connected || m.phase != following {
+		return
+	}
+	if m.restoreAt != 0 && now >= m.restoreAt {
+		m.begin(now, restoring)
+	} else if now >= m.probeAt {
+		m.fx.count(countProbes)
+		m.begin(now, probing)
+	}
+}
+
+// deadline is when tick has something to do; false if never.
+func (m *machine) deadline() (time.Duration, bool) {
+	switch {
+	case m.asked:
+		return m.activity + m.timeout, true
+	case m.phase.hard():
+		return m.retryAt, true
+	case !m.replay || !m.connected:
+		return 0, false
+	case m.restoreAt != 0:
+		return min(m.restoreAt, m.probeAt), true
+	}
+	return m.probeAt, true
+}
