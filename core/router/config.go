@@ -1,0 +1,225 @@
+package router
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+)
+
+// Config configures a Router. The names, defaults and ranges are those of NVIDIA Dynamo 1.6.1's KvRouterConfig, so that
+// its JSON can be used as it is. A field whose feature does not exist here yet must keep its default; Validate says so
+// with ErrNotImplemented instead of ignoring it.
+type Config struct {
+	// Weights of the cost function (package schedule). Each is finite and >= 0.
+	OverlapScoreCredit        float64 `json:"overlap_score_credit"`         // blocks of prefill forgiven per cached block; 1
+	OverlapScoreCreditDecay   float64 `json:"overlap_score_credit_decay"`   // credit / (1 + decay * excess prefill, in requests); 0
+	PrefillLoadScale          float64 `json:"prefill_load_scale"`           // weight of prefill against decode; 1
+	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"` // blocks per active request; 0
+	RouterTemperature         float64 `json:"router_temperature"`           // 0 picks the cheapest; above it samples; 0
+	// OverlapScoreWeight is deprecated: it sets PrefillLoadScale, and 0 also sets OverlapScoreCredit to 0.
+	OverlapScoreWeight *float64 `json:"overlap_score_weight"`
+
+	RouterTrackActiveBlocks  bool `json:"router_track_active_blocks"`  // count decode blocks of active requests; true
+	RouterAssumeKVReuse      bool `json:"router_assume_kv_reuse"`      // blocks shared by active requests count once; true
+	RouterTrackPrefillTokens bool `json:"router_track_prefill_tokens"` // count prefill still to do; true
+
+	UseKVEvents                           bool     `json:"use_kv_events"`
+	HostCacheHitWeight                    float64  `json:"host_cache_hit_weight"`
+	DiskCacheHitWeight                    float64  `json:"disk_cache_hit_weight"`
+	RouterReplicaSync                     bool     `json:"router_replica_sync"`
+	RouterTrackOutputBlocks               bool     `json:"router_track_output_blocks"`
+	RouterPrefillLoadModel                string   `json:"router_prefill_load_model"`
+	RouterTTLSecs                         float64  `json:"router_ttl_secs"`
+	RouterApproximateCachePolicy          string   `json:"router_approximate_cache_policy"`
+	RouterQueueThreshold                  *float64 `json:"router_queue_threshold"`
+	RouterEventThreads                    int      `json:"router_event_threads"`
+	RouterQueuePolicy                     string   `json:"router_queue_policy"`
+	UseRemoteIndexer                      bool     `json:"use_remote_indexer"`
+	ServeIndexer                          bool     `json:"serve_indexer"`
+	EnableSessionPrefixIndex              bool     `json:"enable_session_prefix_index"`
+	SkipInitialWorkerWait                 bool     `json:"skip_initial_worker_wait"`
+	SharedCacheMultiplier                 *float64 `json:"shared_cache_multiplier"`
+	SharedCacheType                       string   `json:"shared_cache_type"`
+	RouterPredictedTTLSecs                *float64 `json:"router_predicted_ttl_secs"`
+	ConditionalDisaggEnabled              bool     `json:"conditional_disagg_enabled"`
+	ConditionalDisaggPolicy               string   `json:"conditional_disagg_policy"`
+	ConditionalDisaggEffISLThreshold      int      `json:"conditional_disagg_eff_isl_threshold"`
+	ConditionalDisaggEffISLRatioThreshold float64  `json:"conditional_disagg_eff_isl_ratio_threshold"`
+	ConditionalDisaggPrefillBusyThreshold *float64 `json:"conditional_disagg_prefill_busy_threshold"`
+	ConditionalDisaggDecodeBusyThreshold  *float64 `json:"conditional_disagg_decode_busy_threshold"`
+	RouterPolicyConfig                    *string  `json:"router_policy_config"`
+	RouterPrefillPolicy                   *string  `json:"router_prefill_policy"`
+	RouterDecodePolicy                    *string  `json:"router_decode_policy"`
+	RouterTrackingHash                    string   `json:"router_tracking_hash"`
+	RouterTrackingKeyFile                 *string  `json:"router_tracking_key_file"`
+	RouterTrackingKeyID                   *string  `json:"router_tracking_key_id"`
+}
+
+// DefaultConfig gives Dynamo's defaults. It does not read the environment.
+func DefaultConfig() Config {
+	return Config{
+		OverlapScoreCredit:                    1,
+		PrefillLoadScale:                      1,
+		RouterTrackActiveBlocks:               true,
+		RouterAssumeKVReuse:                   true,
+		RouterTrackPrefillTokens:              true,
+		UseKVEvents:                           true,
+		HostCacheHitWeight:                    0.75,
+		DiskCacheHitWeight:                    0.25,
+		RouterPrefillLoadModel:                "none",
+		RouterTTLSecs:                         120,
+		RouterApproximateCachePolicy:          "ttl",
+		RouterEventThreads:                    4,
+		RouterQueuePolicy:                     "fcfs",
+		SharedCacheType:                       "none",
+		ConditionalDisaggPolicy:               "isl_bounding",
+		ConditionalDisaggEffISLThreshold:      2048,
+		ConditionalDisaggEffISLRatioThreshold: 0.7,
+		RouterTrackingHash:                    "public-xxh3-v1",
+	}
+}
+
+// working lists the fields that act today; every other field must keep its default.
+var working = map[string]bool{
+	"overlap_score_credit":         true,
+	"overlap_score_credit_decay":   true,
+	"prefill_load_scale":           true,
+	"decode_active_request_weight": true,
+	"router_temperature":           true,
+	"overlap_score_weight":         true,
+	"router_track_active_blocks":   true,
+	"router_assume_kv_reuse":       true,
+	"router_track_prefill_tokens":  true,
+}
+
+// legacy fields of older Dynamo releases: accepted in JSON, without effect there and here.
+var legacy = []string{"router_snapshot_threshold", "router_reset_states"}
+
+// ParseConfig reads JSON: fields that are absent or null keep their defaults, unknown ones are refused. The result is valid.
+func ParseConfig(data []byte) (Config, error) {
+	cfg := DefaultConfig()
+	var fields map[string]json.RawMessage
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&fields); err != nil {
+		return cfg, fmt.Errorf("%w: configuration is not a JSON object: %w", ErrInvalidArgument, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return cfg, fmt.Errorf("%w: configuration has data after its JSON object", ErrInvalidArgument)
+	}
+	for _, name := range legacy {
+		delete(fields, name)
+	}
+	if raw, ok := fields["durable_kv_events"]; ok {
+		if string(raw) != "false" && string(raw) != "null" {
+			return cfg, fmt.Errorf("%w: durable_kv_events=%s was removed from Dynamo and is not offered here", ErrInvalidArgument, raw)
+		}
+		delete(fields, "durable_kv_events")
+	}
+	v := reflect.ValueOf(&cfg).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Tag.Get("json")
+		raw, ok := fields[name]
+		if !ok {
+			continue
+		}
+		delete(fields, name)
+		if string(raw) == "null" {
+			continue
+		}
+		if err := json.Unmarshal(raw, v.Field(i).Addr().Interface()); err != nil {
+			return cfg, fmt.Errorf("%w: %s=%s: expected %s", ErrInvalidArgument, name, raw, v.Field(i).Type())
+		}
+	}
+	for name := range fields {
+		return cfg, fmt.Errorf("%w: unknown configuration field %q; known: %s", ErrInvalidArgument, name, strings.Join(fieldNames(), ", "))
+	}
+	return cfg, cfg.Validate()
+}
+
+func fieldNames() []string {
+	t := reflect.TypeFor[Config]()
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i] = t.Field(i).Tag.Get("json")
+	}
+	return names
+}
+
+// Validate reports every fault at once: values out of range (ErrInvalidArgument) and features that do not exist yet
+// (ErrNotImplemented).
+func (c Config) Validate() error {
+	var faults []error
+	w := c.Weights()
+	if err := w.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("%w: %w", ErrInvalidArgument, err))
+	}
+	for name, bad := range map[string]bool{
+		"overlap_score_weight":      c.OverlapScoreWeight != nil && !finiteNonNegative(*c.OverlapScoreWeight),
+		"router_ttl_secs":           !finiteNonNegative(c.RouterTTLSecs),
+		"router_queue_threshold":    c.RouterQueueThreshold != nil && !finiteNonNegative(*c.RouterQueueThreshold),
+		"router_predicted_ttl_secs": c.RouterPredictedTTLSecs != nil && !finiteNonNegative(*c.RouterPredictedTTLSecs),
+	} {
+		if bad {
+			faults = append(faults, fmt.Errorf("%w: %s must be finite and non-negative", ErrInvalidArgument, name))
+		}
+	}
+	if c.SharedCacheMultiplier != nil && !(*c.SharedCacheMultiplier >= 0 && *c.SharedCacheMultiplier <= 1) {
+		faults = append(faults, fmt.Errorf("%w: shared_cache_multiplier=%v must be between 0 and 1", ErrInvalidArgument, *c.SharedCacheMultiplier))
+	}
+	if c.RouterEventThreads < 1 {
+		faults = append(faults, fmt.Errorf("%w: router_event_threads=%d must be at least 1", ErrInvalidArgument, c.RouterEventThreads))
+	}
+	if len(faults) == 0 {
+		faults = c.unimplemented()
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) unimplemented() []error {
+	var faults []error
+	got, want := reflect.ValueOf(c), reflect.ValueOf(DefaultConfig())
+	for i, name := range fieldNames() {
+		if working[name] || reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
+			continue
+		}
+		faults = append(faults, fmt.Errorf("%w: %s=%s (only its default, %s, exists in this version)",
+			ErrNotImplemented, name, show(got.Field(i)), show(want.Field(i))))
+	}
+	return faults
+}
+
+func show(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return "null"
+		}
+		v = v.Elem()
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func finiteNonNegative(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+
+// Weights gives the weights of the cost function, the deprecated overlap_score_weight applied last.
+func (c Config) Weights() schedule.Weights {
+	w := schedule.Weights{
+		OverlapCredit:             c.OverlapScoreCredit,
+		CreditDecay:               c.OverlapScoreCreditDecay,
+		PrefillLoadScale:          c.PrefillLoadScale,
+		DecodeActiveRequestWeight: c.DecodeActiveRequestWeight,
+		HostWeight:                c.HostCacheHitWeight,
+		DiskWeight:                c.DiskCacheHitWeight,
+		Temperature:               c.RouterTemperature,
+	}
+	if c.OverlapScoreWeight != nil {
+		w.SetOverlapScoreWeight(*c.OverlapScoreWeight)
+	}
+	return w
+}

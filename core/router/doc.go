@@ -1,0 +1,15 @@
+// Package router decides which worker should serve a prompt. It is the one place where the index (who holds which
+// prefix), the load ledger (who is busy with what) and the scheduler (what that costs) meet.
+//
+// A request: tokens are hashed and matched without the router's lock; then, in one step under it, the loads are read, the
+// candidates scored, one is picked, and if the request has an id its blocks are booked. So a burst of concurrent requests
+// spreads, and asking without an id changes nothing.
+//
+// An event: each rank has a lock of its own, held while one event is applied to the index. Removing a rank marks it dead
+// under that lock, so nothing that was queued for it can bring it back.
+//
+// Locks, outermost first: admin (workers join and leave, one at a time), Router.mu, rank.mu. The index has its own below
+// all of them. Router.mu is never held while a feed is stopped or an index is emptied.
+//
+// A Router starts a goroutine only for a worker that is given with event endpoints (package feed); Close stops them all.
+package router

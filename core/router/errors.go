@@ -1,0 +1,29 @@
+package router
+
+import (
+	"errors"
+
+	"github.com/dynamo-go/dynamo-go/core/load"
+)
+
+// Errors of this package. Each returned error wraps one of them and names the offending value and what was expected.
+var (
+	// ErrInvalidArgument: a value is out of its range or malformed. Nothing changed; correct the call.
+	ErrInvalidArgument = errors.New("invalid argument")
+	// ErrNotImplemented: the value asks for a feature this version does not have. Nothing changed.
+	ErrNotImplemented = errors.New("not implemented")
+	// ErrRequestNotFound: the request id is not booked, or was freed before.
+	ErrRequestNotFound = load.ErrRequestNotFound
+	// ErrDuplicateRequest: the request id is booked already. Nothing changed; free it first or use another id.
+	ErrDuplicateRequest = load.ErrDuplicateRequest
+	// ErrWorkerNotFound: no such worker, or the worker has no such rank.
+	ErrWorkerNotFound = errors.New("worker not found")
+	// ErrDuplicateWorker: the worker id is registered with other endpoints. Remove it first.
+	ErrDuplicateWorker = errors.New("duplicate worker")
+	// ErrNoWorkers: no registered worker is eligible for the request. It may succeed when one joins.
+	ErrNoWorkers = errors.New("no workers")
+	// ErrEventRefused: the event contradicts what the rank holds (unknown parent, broken chain). Nothing changed.
+	ErrEventRefused = errors.New("event refused")
+	// ErrClosed: the router was closed.
+	ErrClosed = errors.New("closed")
+)

@@ -1,0 +1,98 @@
+package router
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+)
+
+// Explanation tells how a request would be decided now, without deciding it.
+type Explanation struct {
+	ISLTokens    int          `json:"isl_tokens"`
+	BlockSize    int          `json:"block_size"`
+	NumBlocks    int          `json:"num_blocks"` // full blocks of the prompt
+	Weights      WeightsShown `json:"weights"`    // the configuration with the request's overrides
+	TrackPrefill bool         `json:"track_prefill_tokens"`
+	AssumeReuse  bool         `json:"assume_kv_reuse"`
+	Error        string       `json:"error,omitempty"` // why no rank is eligible; then no row has a cost
+	Workers      []RankShown  `json:"workers"`         // every rank, by worker id and rank
+}
+
+// WeightsShown are the weights under their configuration names.
+type WeightsShown struct {
+	OverlapScoreCredit        float64 `json:"overlap_score_credit"`
+	OverlapScoreCreditDecay   float64 `json:"overlap_score_credit_decay"`
+	PrefillLoadScale          float64 `json:"prefill_load_scale"`
+	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"`
+	RouterTemperature         float64 `json:"router_temperature"`
+}
+
+// RankShown is one rank as the decision sees it.
+type RankShown struct {
+	WorkerID               uint64  `json:"worker_id"`
+	DPRank                 uint32  `json:"dp_rank"`
+	Excluded               string  `json:"excluded"` // why it is no candidate, or ""
+	OverlapBlocks          uint32  `json:"overlap_blocks"`
+	CachedTokens           int64   `json:"cached_tokens"`
+	ActivePrefillTokens    int64   `json:"active_prefill_tokens"`
+	ActiveBlocks           int64   `json:"active_blocks"`
+	ActiveRequests         int64   `json:"active_requests"`
+	NewBlocks              int64   `json:"new_blocks"`
+	PotentialPrefillTokens int64   `json:"potential_prefill_tokens"`
+	PotentialDecodeBlocks  int64   `json:"potential_decode_blocks"`
+	TaintWeight            float64 `json:"taint_weight"`
+	Cost                   *number `json:"cost"`        // null if excluded
+	Probability            float64 `json:"probability"` // of being picked
+}
+
+// number is a float that JSON can carry: infinities become the largest finite values.
+type number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n number) MarshalJSON() ([]byte, error) {
+	return json.Marshal(max(-math.MaxFloat64, min(math.MaxFloat64, float64(n))))
+}
+
+// Explain tells how a request would be decided now. It books nothing, whatever q.Book says. Errors: ErrInvalidArgument,
+// ErrClosed; that no rank is eligible is part of the explanation.
+func (r *Router) Explain(q *Request) (Explanation, error) {
+	if err := q.check(); err != nil {
+		return Explanation{}, err
+	}
+	t := r.terms(&q.Overrides)
+	s := r.scratch.Get().(*scratch)
+	defer r.scratch.Put(s)
+	err := r.look(s, &q.Prompt)
+	defer r.mu.Unlock()
+	if err != nil {
+		return Explanation{}, err
+	}
+	out := Explanation{
+		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, NumBlocks: len(s.hashes), TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
+		Weights: WeightsShown{t.weights.OverlapCredit, t.weights.CreditDecay, t.weights.PrefillLoadScale,
+			t.weights.DecodeActiveRequestWeight, t.weights.Temperature},
+		Workers: make([]RankShown, len(r.ranks)),
+	}
+	if err := r.score(s, q, &t); err != nil {
+		out.Error = err.Error()
+	}
+	chances := schedule.Probabilities(nil, s.costs[:len(s.eligible)], t.weights.Temperature)
+	req := r.costRequest(&q.Prompt, t.trackPrefill)
+	for i, k := range r.ranks {
+		c := r.candidate(s, k, &t.weights, t.reuse)
+		row := RankShown{
+			WorkerID: k.id.ID, DPRank: k.id.DPRank, Excluded: string(q.Constraints.Judge(&r.targets[i])), OverlapBlocks: c.DeviceBlocks,
+			CachedTokens: c.CachedTokens, ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks,
+			ActiveRequests: c.ActiveRequests, NewBlocks: c.NewBlocks, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
+			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: float64(number(q.Constraints.TaintWeight(&r.targets[i]))),
+		}
+		if at := slices.Index(s.eligible, i); at >= 0 {
+			cost := number(s.costs[at])
+			row.Cost, row.Probability = &cost, chances[at]
+		}
+		out.Workers[i] = row
+	}
+	return out, nil
+}

@@ -1,0 +1,221 @@
+package router
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// Options are the parts of a Router a host may replace. The zero value is right for production.
+type Options struct {
+	Seed  *uint64          // makes ties and samples repeatable; nil seeds at random
+	Clock func() time.Time // nil is time.Now
+
+	// RequestExpiry ends bookings that nobody frees, after this long without progress; 0 is 300 s.
+	RequestExpiry time.Duration
+}
+
+// DefaultRequestExpiry is Dynamo's: a request without progress for so long is taken to be an orphan.
+const DefaultRequestExpiry = 300 * time.Second
+
+// Router routes the requests of one model to its workers. All methods may be called from any goroutine.
+type Router struct {
+	blockSize int
+	config    Config
+	weights   schedule.Weights
+	clock     func() time.Time
+	started   time.Time
+	index     index.Index
+	ignored   atomic.Uint64 // events of tiers or residency domains that are not indexed
+	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
+	scratch   sync.Pool     // *scratch
+
+	admin sync.Mutex // held by whoever adds or removes workers; outermost
+
+	mu      sync.Mutex // guards everything below
+	closed  bool
+	workers map[uint64]*workerState
+	ranks   []*rank           // the candidates, sorted by id
+	targets []schedule.Target // of ranks, position by position
+	table   *worker.Table
+	ledger  *load.Ledger
+	rng     *rand.Rand
+}
+
+// New makes a router without workers. blockSize is the engines' KV block size in tokens, 1 to block.MaxSize.
+func New(blockSize int, config Config, options Options) (*Router, error) {
+	if err := block.CheckSize(int64(blockSize)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if options.Clock == nil {
+		options.Clock = time.Now
+	}
+	if options.RequestExpiry == 0 {
+		options.RequestExpiry = DefaultRequestExpiry
+	}
+	seed := rand.Uint64()
+	if options.Seed != nil {
+		seed = *options.Seed
+	}
+	r := &Router{
+		blockSize: blockSize,
+		config:    config,
+		weights:   config.Weights(),
+		clock:     options.Clock,
+		started:   options.Clock(),
+		index:     index.New(index.Options{}),
+		workers:   make(map[uint64]*workerState),
+		table:     worker.NewTable(),
+		ledger:    load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds()}),
+		rng:       rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)),
+	}
+	r.scratch.New = func() any { return new(scratch) }
+	return r, nil
+}
+
+// BlockSize is the block size the router was made with.
+func (r *Router) BlockSize() int { return r.blockSize }
+
+// now gives monotonic nanoseconds for the ledger.
+func (r *Router) now() int64 { return r.clock().Sub(r.started).Nanoseconds() }
+
+// DumpEvents gives what every rank holds as a JSON list of RouterEvents in Dynamo's format: stores only, each rank's blocks
+// under its engine's own hashes, parents first, event ids counting from 0. Blocks hidden behind a removed one are left out.
+func (r *Router) DumpEvents() ([]byte, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, ErrClosed
+	}
+	ranks := append([]*rank(nil), r.ranks...)
+	r.mu.Unlock()
+
+	out, next := []byte{'['}, uint64(0)
+	for _, k := range ranks {
+		k.mu.Lock()
+		var events []event.Event
+		if !k.dead {
+			events = r.index.Dump(k.ref.Slot, next)
+		}
+		k.mu.Unlock()
+		for i := range events {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			events[i].DPRank = k.id.DPRank
+			out = event.AppendRouterEvent(out, &event.RouterEvent{WorkerID: k.id.ID, Event: events[i]})
+		}
+		next += uint64(len(events))
+	}
+	return append(out, ']'), nil
+}
+
+// LoadEvents applies a dump: a JSON list of RouterEvents. Each block gets one reference, however often it is stored.
+// Nothing is applied unless every event names a registered rank. An event the index refuses ends the load with
+// ErrEventRefused; those before it stay.
+func (r *Router) LoadEvents(data []byte) error {
+	events, err := event.ParseRouterEvents(data)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	}
+	for i := range events {
+		if _, err := r.find(worker.Rank{ID: events[i].WorkerID, DPRank: events[i].Event.DPRank}); err != nil {
+			return err
+		}
+	}
+	for i := range events {
+		if events[i].Err != nil {
+			r.ignored.Add(1)
+			continue
+		}
+		if err := r.ApplyEvent(events[i].WorkerID, &events[i].Event, index.Set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RankHealth tells how complete the view of one rank is.
+type RankHealth struct {
+	WorkerID uint64            `json:"worker_id"`
+	DPRank   uint32            `json:"dp_rank"`
+	State    feed.State        `json:"state"` // exact, recovering, partial, disconnected
+	Reason   string            `json:"reason"`
+	Since    float64           `json:"since"`    // Unix seconds
+	LastSeq  *uint64           `json:"last_seq"` // null before the first batch, or without a feed
+	Counters map[string]uint64 `json:"counters"`
+}
+
+// Health tells for every rank how complete its view is. A rank without event endpoints is as exact as what the host applies.
+func (r *Router) Health() ([]RankHealth, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, ErrClosed
+	}
+	rows := make([]RankHealth, 0, len(r.ranks))
+	feeds := make([]*feed.Feed, 0, len(r.ranks))
+	for _, k := range r.ranks {
+		rows = append(rows, RankHealth{WorkerID: k.id.ID, DPRank: k.id.DPRank, State: feed.Exact,
+			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: map[string]uint64{}})
+		feeds = append(feeds, k.feed)
+	}
+	r.mu.Unlock()
+	for i, f := range feeds {
+		if f == nil {
+			continue
+		}
+		s := f.Status()
+		rows[i].State, rows[i].Reason, rows[i].Since, rows[i].Counters = s.State, s.Reason, seconds(s.Since), s.Counters
+		if s.HasSeq {
+			rows[i].LastSeq = &s.LastSeq
+		}
+	}
+	return rows, nil
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// Stats counts what the router holds.
+type Stats struct {
+	Blocks         int    `json:"blocks"` // distinct blocks
+	Pairs          int    `json:"pairs"`  // (block, rank) pairs
+	Paths          int    `json:"paths"`
+	Bytes          int    `json:"bytes"` // of the index
+	Workers        int    `json:"workers"`
+	Ranks          int    `json:"ranks"`
+	ActiveRequests int    `json:"active_requests"`
+	IgnoredEvents  uint64 `json:"ignored_events"` // events of host, disk and external tiers, or of foreign caches: not indexed
+}
+
+// Stats counts what the router holds.
+func (r *Router) Stats() (Stats, error) {
+	ix := r.index.Stats()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return Stats{}, ErrClosed
+	}
+	r.ledger.Expire(r.now())
+	active := 0
+	for _, k := range r.ranks {
+		active += int(r.ledger.Load(k.ref.Slot).ActiveRequests)
+	}
+	return Stats{
+		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes, Workers: len(r.workers), Ranks: len(r.ranks),
+		ActiveRequests: active, IgnoredEvents: r.ignored.Load(),
+	}, nil
+}

@@ -1,0 +1,397 @@
+package router
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// MaxRanks bounds the data-parallel ranks of one worker.
+const MaxRanks = 4096
+
+// Endpoints tell where the ranks of a worker publish: at Base with the port raised by the global rank, or as ByRank says.
+// The zero value means nowhere.
+type Endpoints struct {
+	Base   string            // "tcp://*:5557": "*" becomes the worker's Host, the port becomes 5557 + rank
+	ByRank map[uint32]string // by global rank; excludes Base
+}
+
+func (e Endpoints) none() bool { return e.Base == "" && len(e.ByRank) == 0 }
+
+func (e Endpoints) equal(o Endpoints) bool { return e.Base == o.Base && maps.Equal(e.ByRank, o.ByRank) }
+
+// resolve gives the endpoint of one rank, or "" if there is none.
+func (e Endpoints) resolve(host string, rank uint32) (string, error) {
+	if e.Base != "" {
+		return zmq.RankEndpoint(e.Base, host, rank)
+	}
+	endpoint, ok := e.ByRank[rank]
+	if !ok {
+		return "", nil
+	}
+	return zmq.RankEndpoint(endpoint, host, 0)
+}
+
+// Worker describes a worker to AddWorker. Only ID is required.
+type Worker struct {
+	ID                  uint64
+	DPStart             uint32 // first data-parallel rank
+	DPSize              uint32 // number of ranks, 1 to MaxRanks; 0 means 1
+	KVEvents            Endpoints
+	Replay              Endpoints
+	Topic               string // prefix of the topics to subscribe to
+	Host                string // stands for "*" in endpoints
+	BlockSize           int    // 0, or the router's
+	MaxNumBatchedTokens uint64 // 0 if unknown
+	TotalKVBlocks       uint64 // 0 if unknown
+	Taints              []string
+}
+
+// rank is one registered worker rank.
+type rank struct {
+	id     worker.Rank
+	ref    worker.Ref
+	worker *workerState
+	feed   *feed.Feed // nil if events are applied directly
+	added  time.Time
+
+	mu   sync.Mutex // held while an event is applied; guards dead
+	dead bool       // removed: nothing may be applied any more
+}
+
+// workerState is a registered worker. spec and ranks change under Router.mu only.
+type workerState struct {
+	spec  Worker
+	ranks map[uint32]*rank
+}
+
+type rankEndpoints struct{ events, replay string }
+
+// resolveAll checks the description and gives the endpoints of each of its ranks.
+func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
+	if w.DPSize == 0 {
+		w.DPSize = 1
+	}
+	if w.DPSize > MaxRanks || uint64(w.DPStart)+uint64(w.DPSize) > math.MaxUint32 {
+		return nil, fmt.Errorf("%w: dp_start=%d dp_size=%d: expected 1 to %d ranks below 2^32", ErrInvalidArgument, w.DPStart, w.DPSize, MaxRanks)
+	}
+	if w.BlockSize != 0 && w.BlockSize != blockSize {
+		return nil, fmt.Errorf("%w: worker %d has block_size=%d, the router %d: its blocks could never match", ErrInvalidArgument, w.ID, w.BlockSize, blockSize)
+	}
+	if w.KVEvents.none() && !w.Replay.none() {
+		return nil, fmt.Errorf("%w: worker %d has replay endpoints but no kv_events endpoints", ErrInvalidArgument, w.ID)
+	}
+	for _, e := range []Endpoints{w.KVEvents, w.Replay} {
+		if e.Base != "" && len(e.ByRank) > 0 {
+			return nil, fmt.Errorf("%w: worker %d: endpoints are given both as base %q and by rank", ErrInvalidArgument, w.ID, e.Base)
+		}
+		for r := range e.ByRank {
+			if r < w.DPStart || r-w.DPStart >= w.DPSize {
+				return nil, fmt.Errorf("%w: worker %d: endpoint %q is for rank %d, outside [%d, %d)", ErrInvalidArgument, w.ID, e.ByRank[r], r, w.DPStart, w.DPStart+w.DPSize)
+			}
+		}
+	}
+	if w.KVEvents.Base != "" && w.Replay.Base != "" {
+		if err := zmq.CheckRanges(w.KVEvents.Base, w.Replay.Base, w.Host, w.DPStart, w.DPSize); err != nil {
+			return nil, fmt.Errorf("%w: worker %d: %w", ErrInvalidArgument, w.ID, err)
+		}
+	}
+	resolved := make(map[uint32]rankEndpoints, w.DPSize)
+	for r := w.DPStart; r-w.DPStart < w.DPSize; r++ {
+		events, err := w.KVEvents.resolve(w.Host, r)
+		if err != nil {
+			return nil, fmt.Errorf("%w: worker %d: kv_events: %w", ErrInvalidArgument, w.ID, err)
+		}
+		replay, err := w.Replay.resolve(w.Host, r)
+		if err != nil {
+			return nil, fmt.Errorf("%w: worker %d: replay: %w", ErrInvalidArgument, w.ID, err)
+		}
+		resolved[r] = rankEndpoints{events, replay}
+	}
+	return resolved, nil
+}
+
+func (w *Worker) sameEndpoints(o *Worker) bool {
+	return w.KVEvents.equal(o.KVEvents) && w.Replay.equal(o.Replay) && w.Topic == o.Topic && w.Host == o.Host
+}
+
+// AddWorker registers a worker; it is a candidate at once, whether its ports answer or not. The same id with the same
+// endpoints updates the rest of the description, ranks included; other endpoints are ErrDuplicateWorker.
+func (r *Router) AddWorker(spec Worker) error {
+	resolved, err := spec.resolveAll(r.blockSize)
+	if err != nil {
+		return err
+	}
+	spec.KVEvents.ByRank, spec.Replay.ByRank = maps.Clone(spec.KVEvents.ByRank), maps.Clone(spec.Replay.ByRank)
+	spec.Taints = slices.Compact(slices.Sorted(slices.Values(spec.Taints)))
+
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	w := r.workers[spec.ID]
+	if w == nil {
+		w = &workerState{ranks: make(map[uint32]*rank)}
+		r.workers[spec.ID] = w
+	} else if !w.spec.sameEndpoints(&spec) {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: worker %d is registered with kv_events %q and other endpoints than given; remove it first",
+			ErrDuplicateWorker, spec.ID, cmp.Or(w.spec.KVEvents.Base, fmt.Sprint(w.spec.KVEvents.ByRank)))
+	}
+	w.spec = spec
+	var gone []*rank
+	for dp, k := range w.ranks {
+		if _, keep := resolved[dp]; !keep {
+			gone = append(gone, r.detach(k))
+		}
+	}
+	var started []*rank
+	for dp := range resolved {
+		if w.ranks[dp] == nil {
+			started = append(started, r.attach(w, dp))
+		}
+	}
+	r.retarget()
+	r.mu.Unlock()
+
+	r.retire(gone)
+	for _, k := range started {
+		e := resolved[k.id.DPRank]
+		if e.events == "" {
+			continue
+		}
+		f := feed.Start(feed.Config{Rank: k.id, Endpoint: e.events, Replay: e.replay, Topic: spec.Topic, BlockSize: r.blockSize, Sink: sink{r, w}})
+		r.mu.Lock()
+		k.feed = f
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// attach makes a rank a candidate. r.mu is held.
+func (r *Router) attach(w *workerState, dp uint32) *rank {
+	id := worker.Rank{ID: w.spec.ID, DPRank: dp}
+	k := &rank{id: id, ref: r.table.Add(id), worker: w, added: r.clock()}
+	w.ranks[dp] = k
+	at, _ := slices.BinarySearchFunc(r.ranks, id, func(k *rank, id worker.Rank) int { return k.id.Compare(id) })
+	r.ranks = slices.Insert(r.ranks, at, k)
+	return k
+}
+
+// retarget makes r.targets agree with r.ranks and their workers' taints. r.mu is held.
+func (r *Router) retarget() {
+	r.targets = r.targets[:0]
+	for _, k := range r.ranks {
+		r.targets = append(r.targets, schedule.Target{Rank: k.id, Taints: k.worker.spec.Taints})
+	}
+}
+
+// detach takes a rank out of the candidates and forgets its bookings; retire does the rest. r.mu is held.
+func (r *Router) detach(k *rank) *rank {
+	delete(k.worker.ranks, k.id.DPRank)
+	r.ranks = slices.DeleteFunc(r.ranks, func(o *rank) bool { return o == k })
+	r.ledger.DropSlot(k.ref.Slot, r.now())
+	return k
+}
+
+// retire stops the feeds of detached ranks and empties their index; only then can their slots be used again. r.admin is
+// held, r.mu is not.
+func (r *Router) retire(gone []*rank) {
+	for _, k := range gone {
+		if k.feed != nil {
+			k.feed.Close()
+		}
+		k.mu.Lock()
+		k.dead = true
+		r.index.Drop(k.ref.Slot)
+		k.mu.Unlock()
+	}
+	r.mu.Lock()
+	for _, k := range gone {
+		r.table.Remove(k.id)
+	}
+	r.epoch.Add(1)
+	r.mu.Unlock()
+}
+
+// RemoveWorker forgets a worker: its blocks, its bookings, its feeds.
+func (r *Router) RemoveWorker(id uint64) error {
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	w := r.workers[id]
+	if w == nil {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: %d", ErrWorkerNotFound, id)
+	}
+	gone := r.removeLocked(w)
+	r.mu.Unlock()
+	r.retire(gone)
+	return nil
+}
+
+func (r *Router) removeLocked(w *workerState) []*rank {
+	delete(r.workers, w.spec.ID)
+	var gone []*rank
+	for _, k := range w.ranks {
+		gone = append(gone, r.detach(k))
+	}
+	r.retarget()
+	return gone
+}
+
+// Close stops every feed and refuses all later calls. It is idempotent.
+func (r *Router) Close() {
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	r.mu.Lock()
+	r.closed = true
+	var gone []*rank
+	for _, w := range r.workers {
+		gone = append(gone, r.removeLocked(w)...)
+	}
+	r.mu.Unlock()
+	r.retire(gone)
+}
+
+// WorkerInfo is one row of Workers.
+type WorkerInfo struct {
+	WorkerID            uint64   `json:"worker_id"`
+	DPStart             uint32   `json:"dp_start"`
+	DPSize              uint32   `json:"dp_size"`
+	KVEvents            any      `json:"kv_events"` // base endpoint, endpoints by rank, or null
+	Replay              any      `json:"replay"`
+	Topic               string   `json:"topic"`
+	Host                string   `json:"host"`
+	BlockSize           int      `json:"block_size"`
+	MaxNumBatchedTokens uint64   `json:"max_num_batched_tokens"` // 0: unknown
+	TotalKVBlocks       uint64   `json:"total_kv_blocks"`        // 0: unknown
+	Taints              []string `json:"taints"`
+}
+
+func (e Endpoints) shown() any {
+	switch {
+	case e.Base != "":
+		return e.Base
+	case len(e.ByRank) > 0:
+		return e.ByRank
+	}
+	return nil
+}
+
+// Workers lists the registered workers by id.
+func (r *Router) Workers() ([]WorkerInfo, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	infos := make([]WorkerInfo, 0, len(r.workers))
+	for _, id := range slices.Sorted(maps.Keys(r.workers)) {
+		s := &r.workers[id].spec
+		infos = append(infos, WorkerInfo{
+			WorkerID: id, DPStart: s.DPStart, DPSize: s.DPSize, KVEvents: s.KVEvents.shown(), Replay: s.Replay.shown(),
+			Topic: s.Topic, Host: s.Host, BlockSize: r.blockSize, MaxNumBatchedTokens: s.MaxNumBatchedTokens,
+			TotalKVBlocks: s.TotalKVBlocks, Taints: append([]string{}, s.Taints...),
+		})
+	}
+	return infos, nil
+}
+
+// find gives a live rank of a worker.
+func (r *Router) find(id worker.Rank) (*rank, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	w := r.workers[id.ID]
+	if w == nil {
+		return nil, fmt.Errorf("%w: %d", ErrWorkerNotFound, id.ID)
+	}
+	if k := w.ranks[id.DPRank]; k != nil {
+		return k, nil
+	}
+	return nil, fmt.Errorf("%w: worker %d has ranks %d to %d, not dp_rank=%d", ErrWorkerNotFound, id.ID,
+		w.spec.DPStart, w.spec.DPStart+w.spec.DPSize-1, id.DPRank)
+}
+
+// apply applies one event to a rank. Only the device tier is indexed: events of other tiers are counted and change nothing.
+// A rank that was removed meanwhile is ErrWorkerNotFound.
+func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
+	if ev.Tier != event.Device && ev.Kind != event.Cleared {
+		r.ignored.Add(1)
+		return index.Applied{}, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dead {
+		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
+	}
+	return r.index.Apply(k.ref.Slot, ev, counting)
+}
+
+// ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;
+// ErrEventRefused (nothing changed).
+func (r *Router) ApplyEvent(id uint64, ev *event.Event, counting index.Counting) error {
+	k, err := r.find(worker.Rank{ID: id, DPRank: ev.DPRank})
+	if err != nil {
+		return err
+	}
+	if _, err = r.apply(k, ev, counting); err != nil && !errors.Is(err, ErrWorkerNotFound) {
+		return fmt.Errorf("%w: worker %v event_id=%d: %w", ErrEventRefused, k.id, ev.ID, err)
+	}
+	return err
+}
+
+// sink receives what the feeds of one worker learn. It holds the worker itself, not its id: after a removal its events
+// find no rank, also when the same id has joined again.
+type sink struct {
+	r *Router
+	w *workerState
+}
+
+func (s sink) rank(id worker.Rank) *rank {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.w.ranks[id.DPRank]
+}
+
+// Apply implements feed.Sink.
+func (s sink) Apply(id worker.Rank, ev *event.Event) (index.Applied, error) {
+	k := s.rank(id)
+	if k == nil {
+		return index.Applied{}, fmt.Errorf("%w: %v", feed.ErrUnknownRank, id)
+	}
+	return s.r.apply(k, ev, index.Count)
+}
+
+// Reset implements feed.Sink.
+func (s sink) Reset(id worker.Rank) {
+	if k := s.rank(id); k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if !k.dead {
+			s.r.index.Drop(k.ref.Slot)
+		}
+	}
+}
