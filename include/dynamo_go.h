@@ -42,7 +42,7 @@
  *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
  *              a kind.
  *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
- *   Blocking   No call blocks longer than 100 ms, and none does network I/O: sockets have threads of their own.
+ *   Blocking   No call but dgo_mocker_close blocks longer than 100 ms, and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
  *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
@@ -312,8 +312,9 @@ dgo_status dgo_router_get_overlap_scores(dgo_router router, const uint32_t *toke
                                          const dgo_request *request, dgo_buffer *scores, dgo_error *error);
 
 /* dgo_router_explain: what dgo_router_best_worker would weigh for the request. Books nothing.
- *   explanation  [out] JSON object: the candidates with every term of their cost, and the choice.
- * Returns: as dgo_router_best_worker, but for DGO_DUPLICATE_REQUEST. */
+ *   explanation  [out] JSON object: every rank with the terms of its cost, or why it is no candidate.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED. That no rank is eligible is
+ *          part of the explanation. */
 dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
                               dgo_buffer *explanation, dgo_error *error);
 
@@ -411,6 +412,7 @@ dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mo
 dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error);
 
 /* dgo_mocker_close: stop the engine; its requests end. Closing again is DGO_OK; so is 0.
+ * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
 

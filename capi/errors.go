@@ -1,0 +1,57 @@
+package main
+
+/*
+#include "dynamo_go.h"
+*/
+import "C"
+
+import (
+	"errors"
+
+	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// errPanic: a call panicked. The state it worked on may be lost, the process is not.
+var errPanic = errors.New("internal fault")
+
+// statuses maps each sentinel to the status that C callers see. It is the only such table: an error that wraps none of
+// them is DGO_INTERNAL. The first match counts.
+var statuses = []struct {
+	err    error
+	status int32
+}{
+	{errPanic, C.DGO_INTERNAL},
+	{errNoMemory, C.DGO_INTERNAL},
+	{errBadHandle, C.DGO_BAD_HANDLE},
+	{errHandleClosed, C.DGO_CLOSED},
+	{errTooManyHandles, C.DGO_OVERLOADED},
+	{errArgument, C.DGO_INVALID_ARGUMENT},
+	{errTimeout, C.DGO_TIMEOUT},
+	{errCannotConnect, C.DGO_CANNOT_CONNECT},
+
+	{router.ErrNotImplemented, C.DGO_NOT_IMPLEMENTED},
+	{router.ErrInvalidArgument, C.DGO_INVALID_ARGUMENT},
+	{router.ErrRequestNotFound, C.DGO_REQUEST_NOT_FOUND},
+	{router.ErrDuplicateRequest, C.DGO_DUPLICATE_REQUEST},
+	{router.ErrWorkerNotFound, C.DGO_WORKER_NOT_FOUND},
+	{router.ErrDuplicateWorker, C.DGO_DUPLICATE_WORKER},
+	{router.ErrNoWorkers, C.DGO_NO_WORKERS},
+	{router.ErrEventRefused, C.DGO_EVENT_REFUSED},
+	{router.ErrClosed, C.DGO_CLOSED},
+	{mocker.ErrConfig, C.DGO_INVALID_ARGUMENT},
+	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},
+}
+
+func statusOf(err error) int32 {
+	if err == nil {
+		return C.DGO_OK
+	}
+	for i := range statuses {
+		if errors.Is(err, statuses[i].err) {
+			return statuses[i].status
+		}
+	}
+	return C.DGO_INTERNAL
+}

@@ -1,0 +1,53 @@
+package main
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../include -Wall -Wextra -Werror=incompatible-pointer-types -Werror=int-conversion
+#include "dynamo_go.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime/debug"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// call runs one exported function's body and reports how it ended.
+//
+// A panic becomes DGO_INTERNAL, and so does a fault: a pointer with a length beyond what it points to must not end the
+// host. Memory of the caller is only read before any lock is taken, so nothing stays locked.
+func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
+	if e != nil && (misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) || e.struct_size != C.uint32_t(unsafe.Sizeof(*e))) {
+		return C.DGO_INVALID_ARGUMENT
+	}
+	debug.SetPanicOnFault(true)
+	defer func() {
+		if cause := recover(); cause != nil {
+			status = report(e, fmt.Errorf("%w: %v", errPanic, cause))
+		}
+	}()
+	if err := body(); err != nil {
+		return report(e, err)
+	}
+	return C.DGO_OK
+}
+
+// report fills the caller's error struct.
+func report(e *C.dgo_error, err error) C.dgo_status {
+	status := C.dgo_status(statusOf(err))
+	if e == nil {
+		return status
+	}
+	e.status = status
+	room := unsafe.Slice((*byte)(unsafe.Pointer(&e.message[0])), len(e.message))
+	text := err.Error()
+	if len(text) > len(room)-1 {
+		text = text[:len(room)-1]
+		for len(text) > 0 && !utf8.ValidString(text[max(0, len(text)-utf8.UTFMax):]) && !utf8.ValidString(text) {
+			text = text[:len(text)-1]
+		}
+	}
+	room[copy(room, text)] = 0
+	return status
+}

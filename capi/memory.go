@@ -1,0 +1,128 @@
+package main
+
+/*
+#include <stdlib.h>
+#include "dynamo_go.h"
+
+// malloc of its own: cgo's ends the process when there is no memory.
+static inline void *dgo_allocate(size_t size) { return malloc(size); }
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// Errors of arguments, before the library proper sees them.
+var (
+	errArgument = errors.New("invalid argument")
+	errNoMemory = errors.New("out of memory")
+)
+
+func misaligned(p unsafe.Pointer, align uintptr) bool { return uintptr(p)%align != 0 }
+
+// out checks a required pointer.
+func out[T any](p *T, name string) error {
+	if p == nil {
+		return fmt.Errorf("%w: %s is NULL", errArgument, name)
+	}
+	if misaligned(unsafe.Pointer(p), unsafe.Alignof(*p)) {
+		return fmt.Errorf("%w: %s is not aligned to %d bytes", errArgument, name, unsafe.Alignof(*p))
+	}
+	return nil
+}
+
+// sized checks a struct that begins with its size.
+func sized[T any](p *T, size *C.uint32_t, name string) error {
+	if err := out(p, name); err != nil {
+		return err
+	}
+	if uintptr(*size) != unsafe.Sizeof(*p) {
+		return fmt.Errorf("%w: %s->struct_size is %d, expected %d", errArgument, name, *size, unsafe.Sizeof(*p))
+	}
+	return nil
+}
+
+// view is the caller's array as a slice, valid during the call only.
+func view[G, T any](p *T, n C.size_t, limit C.size_t, name string) ([]G, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	if n > limit {
+		return nil, fmt.Errorf("%w: %s has %d elements, at most %d are allowed", errArgument, name, n, limit)
+	}
+	if err := out(p, name); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*G)(unsafe.Pointer(p)), int(n)), nil
+}
+
+func tokenView(p *C.uint32_t, n C.size_t) ([]uint32, error) {
+	return view[uint32](p, n, C.DGO_TOKENS_MAX, "tokens")
+}
+
+// bytesView is a JSON text or a payload, valid during the call only. NULL is "none" and gives nil.
+func bytesView(p *C.char, n C.size_t, name string) ([]byte, error) {
+	if p == nil && n == 0 {
+		return nil, nil
+	}
+	if p != nil && n == 0 {
+		return []byte{}, nil
+	}
+	return view[byte](p, n, C.DGO_JSON_MAX, name)
+}
+
+// jsonView is a JSON text that must be there.
+func jsonView(p *C.char, n C.size_t, name string) ([]byte, error) {
+	text, err := bytesView(p, n, name)
+	if err == nil && text == nil {
+		err = fmt.Errorf("%w: %s is NULL", errArgument, name)
+	}
+	return text, err
+}
+
+// text copies a string, and tells whether there is one.
+func text(p *C.char, n C.size_t, name string) (string, bool, error) {
+	if p == nil && n == 0 {
+		return "", false, nil
+	}
+	raw, err := view[byte](p, n, C.DGO_STRING_MAX, name)
+	if err != nil {
+		return "", false, err
+	}
+	if !utf8.Valid(raw) {
+		return "", false, fmt.Errorf("%w: %s is not UTF-8: %.64q", errArgument, name, raw)
+	}
+	return string(raw), true, nil
+}
+
+// requestID copies an id that must be there.
+func requestID(p *C.char, n C.size_t) (string, error) {
+	id, ok, err := text(p, n, "request_id")
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: request_id is NULL", errArgument)
+	}
+	return id, err
+}
+
+// give copies a result into the caller's buffer, with a NUL behind it.
+func give(b *C.dgo_buffer, data []byte) error {
+	p := (*byte)(C.dgo_allocate(C.size_t(len(data)) + 1))
+	if p == nil {
+		return fmt.Errorf("%w: %d bytes", errNoMemory, len(data))
+	}
+	room := unsafe.Slice(p, len(data)+1)
+	room[copy(room, data)] = 0
+	b.data, b.size = (*C.char)(unsafe.Pointer(p)), C.size_t(len(data))
+	return nil
+}
+
+func checkBuffer(b *C.dgo_buffer, name string) error {
+	if b == nil {
+		return out(b, name)
+	}
+	return sized(b, &b.struct_size, name)
+}

@@ -1,0 +1,78 @@
+package main
+
+/*
+#include "dynamo_go.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dynamo-go/dynamo-go/core/mocker"
+)
+
+// errCannotConnect: an address cannot be listened on. Use another.
+var errCannotConnect = errors.New("cannot listen")
+
+var mockers = &table[mocker.Mocker]{kind: kindMocker}
+
+//export dgo_go_mocker_new
+func dgo_go_mocker_new(p *C.char, n C.size_t, result *C.dgo_mocker, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		if err := out(result, "mocker"); err != nil {
+			return err
+		}
+		raw, err := bytesView(p, n, "config")
+		if err != nil {
+			return err
+		}
+		cfg := mocker.DefaultConfig()
+		if raw != nil {
+			if cfg, err = mocker.ParseConfig(raw); err != nil {
+				return err
+			}
+		}
+		m, err := mocker.New(cfg)
+		if err != nil && statusOf(err) == C.DGO_INTERNAL {
+			err = fmt.Errorf("%w: %w", errCannotConnect, err)
+		}
+		if err != nil {
+			return err
+		}
+		h, err := mockers.add(m)
+		if err != nil {
+			return errors.Join(err, m.Close())
+		}
+		*result = C.dgo_mocker(h)
+		return nil
+	})
+}
+
+//export dgo_go_mocker_info
+func dgo_go_mocker_info(h C.dgo_mocker, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		m, err := mockers.find(handle(h))
+		if err != nil {
+			return err
+		}
+		if err := checkBuffer(b, "info"); err != nil {
+			return err
+		}
+		return giveJSON(b, struct {
+			mocker.Info
+			Stats mocker.Stats `json:"stats"`
+		}{m.Info(), m.Stats()})
+	})
+}
+
+//export dgo_go_mocker_close
+func dgo_go_mocker_close(h C.dgo_mocker, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		m, err := mockers.remove(handle(h))
+		if m == nil {
+			return err
+		}
+		return m.Close()
+	})
+}

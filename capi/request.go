@@ -1,0 +1,99 @@
+package main
+
+/*
+#include "dynamo_go.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dynamo-go/dynamo-go/core/router"
+)
+
+const knownRequestFlags = C.DGO_REQUEST_WORKER_ID | C.DGO_REQUEST_DP_RANK | C.DGO_REQUEST_UPDATE_INDEXER | C.DGO_REQUEST_TIMEOUT
+
+// prompt reads the tokens and the identity members of a request, which may be NULL.
+func prompt(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, p *router.Prompt) error {
+	var err error
+	if p.Tokens, err = tokenView(tokens, n); err != nil || q == nil {
+		return err
+	}
+	if err := sized(q, &q.struct_size, "request"); err != nil {
+		return err
+	}
+	if p.LoRAName, _, err = text(q.lora_name.data, q.lora_name.size, "lora_name"); err != nil {
+		return err
+	}
+	if p.CacheNamespace, _, err = text(q.cache_namespace.data, q.cache_namespace.size, "cache_namespace"); err != nil {
+		return err
+	}
+	infos, err := bytesView(q.block_mm_infos.data, q.block_mm_infos.size, "block_mm_infos")
+	if err != nil || infos == nil {
+		return err
+	}
+	p.MM, err = router.ParseBlockMMInfos(infos)
+	return err
+}
+
+// request reads everything of a request. What belongs to request queues and session affinity is checked, and has no effect
+// as long as there are none.
+func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request) error {
+	if err := prompt(tokens, n, q, &r.Prompt); err != nil || q == nil {
+		return err
+	}
+	if q.flags&^knownRequestFlags != 0 {
+		return fmt.Errorf("%w: request->flags=%#x has unknown bits", errArgument, uint32(q.flags))
+	}
+	var err error
+	if r.ID, r.Book, err = text(q.request_id.data, q.request_id.size, "request_id"); err != nil {
+		return err
+	}
+	if _, _, err = text(q.policy_class.data, q.policy_class.size, "policy_class"); err != nil {
+		return err
+	}
+	if _, _, err = text(q.session_id.data, q.session_id.size, "session_id"); err != nil {
+		return err
+	}
+	if timeout := float64(q.timeout_seconds); q.flags&C.DGO_REQUEST_TIMEOUT != 0 && !(timeout >= 0 && timeout <= math.MaxFloat64) {
+		return fmt.Errorf("%w: timeout=%v, expected seconds, finite and >= 0", errArgument, timeout)
+	}
+	overrides, err := bytesView(q.router_config_override.data, q.router_config_override.size, "router_config_override")
+	if err != nil {
+		return err
+	}
+	if overrides != nil {
+		if r.Overrides, err = router.ParseOverrides(overrides); err != nil {
+			return err
+		}
+	}
+	return constraints(q, r)
+}
+
+// constraints reads who may be chosen.
+func constraints(q *C.dgo_request, r *router.Request) error {
+	c := &r.Constraints
+	c.HasWorker, c.HasDPRank = q.flags&C.DGO_REQUEST_WORKER_ID != 0, q.flags&C.DGO_REQUEST_DP_RANK != 0
+	if c.HasWorker {
+		c.Worker = uint64(q.worker_id)
+	}
+	if c.HasDPRank {
+		c.DPRank = uint32(q.dp_rank)
+	}
+	if q.allowed_worker_ids != nil || q.n_allowed_worker_ids != 0 {
+		ids, err := view[uint64](q.allowed_worker_ids, q.n_allowed_worker_ids, C.DGO_WORKER_IDS_MAX, "allowed_worker_ids")
+		if err != nil {
+			return err
+		}
+		c.Allowed = make(map[uint64]struct{}, len(ids))
+		for _, id := range ids {
+			c.Allowed[id] = struct{}{}
+		}
+	}
+	raw, err := bytesView(q.routing_constraints.data, q.routing_constraints.size, "routing_constraints")
+	if err != nil || raw == nil {
+		return err
+	}
+	return router.ParseRoutingConstraints(raw, c)
+}
