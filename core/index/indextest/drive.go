@@ -22,12 +22,15 @@ var holderCounts = [...]worker.Slot{3, 64, 130}
 const maxSteps = 400
 
 // Drive decodes bytes into operations, does each on an index of the factory and on the model, and compares what they
-// answer and what they then hold. check verifies the invariants of the implementation; it may be nil.
+// answer and what they then hold. check verifies the invariants of the implementation now and then; it may be nil.
 func Drive(t testing.TB, data []byte, factory Factory, check func(index.Index) error) {
 	d := &driver{t: t, data: data, got: factory(), want: model.New(), check: check}
 	d.slots = holderCounts[d.pick(len(holderCounts))]
 	for step := 0; step < maxSteps && len(d.data) > 0; step++ {
 		d.step()
+		if step%8 == 0 { // it looks at everything, and a fault stays
+			d.verify()
+		}
 	}
 	for slot := range d.slots {
 		d.compareSlot(slot)
@@ -116,7 +119,6 @@ func (d *driver) step() {
 		d.compareQuery(d.prompts[d.pick(len(d.prompts))])
 	}
 	d.compareStats()
-	d.verify()
 }
 
 // prompt takes a prompt: one of a few families, which differ from some depth on, or one stored before.

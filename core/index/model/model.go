@@ -4,6 +4,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -62,16 +63,6 @@ func (h *holder) forget(engine block.EngineHash) int {
 	}
 	delete(h.blocks, p)
 	return 1
-}
-
-// reachable tells whether a block and all before it are held.
-func (h *holder) reachable(p *prefix) bool {
-	for ; p.depth > 0; p = p.parent {
-		if h.blocks[p] == 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func (m *model) Apply(slot worker.Slot, ev *event.Event, counting index.Counting) (index.Applied, error) {
@@ -195,26 +186,24 @@ func (m *model) Dump(slot worker.Slot, firstID uint64) []event.Event {
 	if h == nil {
 		return nil
 	}
-	var order []block.EngineHash
-	for engine, n := range h.names {
-		if h.reachable(n.block) {
-			order = append(order, engine)
-		}
-	}
-	slices.SortFunc(order, func(a, b block.EngineHash) int {
+	order := slices.SortedFunc(maps.Keys(h.names), func(a, b block.EngineHash) int {
 		return cmp.Or(cmp.Compare(h.names[a].block.depth, h.names[b].block.depth), cmp.Compare(a, b))
 	})
-	first := make(map[*prefix]block.EngineHash) // a block's first name
-	child := make(map[*prefix]*prefix)          // a block's first child
-	for _, engine := range order {
+	first := map[*prefix]block.EngineHash{m.root: 0} // a reachable block's first name
+	child := make(map[*prefix]*prefix)               // a reachable block's first reachable child
+	order = slices.DeleteFunc(order, func(engine block.EngineHash) bool {
 		p := h.names[engine].block
+		if _, ok := first[p.parent]; !ok {
+			return true
+		}
 		if _, ok := first[p]; !ok {
 			first[p] = engine
 		}
 		if child[p.parent] == nil {
 			child[p.parent] = p
 		}
-	}
+		return false
+	})
 	var out []event.Event
 	emitted := make(map[block.EngineHash]bool)
 	for _, engine := range order {
