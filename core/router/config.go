@@ -160,14 +160,17 @@ func (c Config) Validate() error {
 	if err := w.Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("%w: %w", ErrInvalidArgument, err))
 	}
-	for name, bad := range map[string]bool{
-		"overlap_score_weight":      c.OverlapScoreWeight != nil && !finiteNonNegative(*c.OverlapScoreWeight),
-		"router_ttl_secs":           !finiteNonNegative(c.RouterTTLSecs),
-		"router_queue_threshold":    c.RouterQueueThreshold != nil && !finiteNonNegative(*c.RouterQueueThreshold),
-		"router_predicted_ttl_secs": c.RouterPredictedTTLSecs != nil && !finiteNonNegative(*c.RouterPredictedTTLSecs),
+	for _, f := range []struct {
+		name  string
+		value *float64
+	}{
+		{"overlap_score_weight", c.OverlapScoreWeight},
+		{"router_ttl_secs", &c.RouterTTLSecs},
+		{"router_queue_threshold", c.RouterQueueThreshold},
+		{"router_predicted_ttl_secs", c.RouterPredictedTTLSecs},
 	} {
-		if bad {
-			faults = append(faults, fmt.Errorf("%w: %s must be finite and non-negative", ErrInvalidArgument, name))
+		if f.value != nil && !finiteNonNegative(*f.value) {
+			faults = append(faults, fmt.Errorf("%w: %s=%v must be finite and non-negative", ErrInvalidArgument, f.name, *f.value))
 		}
 	}
 	if c.SharedCacheMultiplier != nil && !(*c.SharedCacheMultiplier >= 0 && *c.SharedCacheMultiplier <= 1) {
