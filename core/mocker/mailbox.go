@@ -1,0 +1,40 @@
+package mocker
+
+import (
+	"sync"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+)
+
+// A mailbox carries tokens from the scheduler, which must not wait, to the request's handler, which may. It holds at most
+// the tokens of one request.
+type mailbox struct {
+	ready chan struct{} // holds an item when there is something to take
+
+	mu       sync.Mutex
+	tokens   []block.Token
+	cached   int
+	finished bool
+}
+
+func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+
+// generated implements sink.
+func (b *mailbox) generated(tokens []block.Token, cached int, finished bool) {
+	b.mu.Lock()
+	b.tokens = append(b.tokens, tokens...)
+	b.cached, b.finished = cached, finished
+	b.mu.Unlock()
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the box.
+func (b *mailbox) take() (tokens []block.Token, cached int, finished bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	tokens, b.tokens = b.tokens, nil
+	return tokens, b.cached, b.finished
+}
