@@ -81,7 +81,7 @@ func (w *encoder) pairs(e *Event) ([]pair, error) {
 	switch e.Kind {
 	case event.Stored:
 		pairs = []pair{
-			{fieldTag, text("BlockStored")},
+			{fieldTag, text(tagStored)},
 			hashes,
 			{fieldParent, func() error { return w.parent(e) }},
 			{fieldTokenIDs, func() error { return w.tokens(e) }},
@@ -91,9 +91,9 @@ func (w *encoder) pairs(e *Event) ([]pair, error) {
 			{fieldLoRAName, text(e.LoRAName)},
 		}
 	case event.Removed:
-		pairs = []pair{{fieldTag, text("BlockRemoved")}, hashes, {fieldMedium, text(e.Medium)}}
+		pairs = []pair{{fieldTag, text(tagRemoved)}, hashes, {fieldMedium, text(e.Medium)}}
 	case event.Cleared:
-		pairs = []pair{{fieldTag, text("AllBlocksCleared")}}
+		pairs = []pair{{fieldTag, text(tagCleared)}}
 	default:
 		return nil, fmt.Errorf("%w: kind %d of tag %q, expected stored, removed or cleared", ErrEncode, e.Kind, e.Tag)
 	}

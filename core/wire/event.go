@@ -30,7 +30,7 @@ type Event struct {
 	// SaltRoot says that CacheSalt stood in the extra keys of a prompt's first block, where vLLM puts it: the blocks below
 	// carry it without saying so. A salt that stands in the event itself is on every event that has one.
 	SaltRoot bool
-	MM       [][]uint64 // by block, the hashes of its multimodal objects; nil if no block has any
+	MM       [][]uint64 // by block, up to the last one that has any, the hashes of its multimodal objects
 	Opaque   bool       // something else names the blocks too, which this library has no means to hash
 
 	Medium    string
@@ -50,12 +50,12 @@ var (
 	errNoTag   = fmt.Errorf("%w: no tag", ErrEvent)
 )
 
-// kinds are the tags of the engines.
-var kinds = map[string]event.Kind{
-	"BlockStored":      event.Stored,
-	"BlockRemoved":     event.Removed,
-	"AllBlocksCleared": event.Cleared,
-}
+// The tags of the engines.
+const (
+	tagStored  = "BlockStored"
+	tagRemoved = "BlockRemoved"
+	tagCleared = "AllBlocksCleared"
+)
 
 // decoder decodes one payload at a time.
 type decoder struct {
@@ -89,7 +89,7 @@ func (d *decoder) event(e *Event) error {
 	default:
 		err = errNoEvent
 	}
-	if err == nil && e.Kind != 0 {
+	if err == nil {
 		err = d.finish(e, got)
 	}
 	if err != nil {
@@ -175,24 +175,43 @@ func (d *decoder) tag(e *Event) error {
 	if err != nil {
 		return errNoTag
 	}
-	e.Tag = d.intern(fieldTag, view)
-	e.Kind = kinds[e.Tag]
+	switch string(view) {
+	case tagStored:
+		e.Tag, e.Kind = tagStored, event.Stored
+	case tagRemoved:
+		e.Tag, e.Kind = tagRemoved, event.Removed
+	case tagCleared:
+		e.Tag, e.Kind = tagCleared, event.Cleared
+	default:
+		e.Tag, e.Kind = d.intern(fieldTag, view), 0
+	}
 	return nil
 }
 
-// finish checks that nothing an event needs is missing, and reads what needs the other fields.
+// finish checks that nothing an event needs is missing, reads what needs the other fields, and drops those that mean
+// nothing for its kind.
 func (d *decoder) finish(e *Event, got fieldSet) error {
 	for f := fieldBlockHashes; f <= fieldBlockSize; f++ {
 		if needs(e.Kind).hasField(f) && !got.hasField(f) {
 			return fmt.Errorf("%w: %s is missing", ErrEvent, f)
 		}
 	}
-	if d.extraKeys == 0 {
-		return nil
-	}
-	d.seek(d.extraKeys)
-	if err := d.readExtraKeys(e); err != nil {
-		return fmt.Errorf("%w: %s %w", ErrEvent, fieldExtraKeys, err)
+	switch e.Kind {
+	case event.Stored:
+		if d.extraKeys == 0 {
+			return nil
+		}
+		d.seek(d.extraKeys)
+		if err := d.readExtraKeys(e); err != nil {
+			return fmt.Errorf("%w: %s %w", ErrEvent, fieldExtraKeys, err)
+		}
+	case event.Removed:
+		*e = Event{
+			Tag: e.Tag, Kind: e.Kind, BlockHashes: e.BlockHashes, Medium: e.Medium, HasGroup: e.HasGroup, GroupIdx: e.GroupIdx,
+			SpecKind: e.SpecKind, Locality: e.Locality, Ownership: e.Ownership, SessionID: e.SessionID,
+		}
+	default:
+		*e = Event{Tag: e.Tag, Kind: e.Kind, Locality: e.Locality, Ownership: e.Ownership}
 	}
 	return nil
 }

@@ -39,10 +39,7 @@ func (d *decoder) readExtraKeys(e *Event) error {
 		}
 		k.salt()
 		if keepMM && len(k.objects) > 0 {
-			if e.MM == nil {
-				e.MM = make([][]uint64, len(e.BlockHashes))
-			}
-			e.MM[i] = k.objects
+			e.MM = setObjects(e.MM, i, k.objects)
 		}
 	}
 	return nil
@@ -185,11 +182,17 @@ func (d *decoder) mmInfos() ([][]uint64, error) {
 			return nil, err
 		}
 		if len(objects) > 0 {
-			infos = append(infos, make([][]uint64, i+1-len(infos))...)
-			infos[i] = objects
+			infos = setObjects(infos, i, objects)
 		}
 	}
 	return infos, nil
+}
+
+// setObjects lengthens a list up to block i and sets what is there.
+func setObjects(mm [][]uint64, i int, objects []uint64) [][]uint64 {
+	mm = append(mm, make([][]uint64, i+1-len(mm))...)
+	mm[i] = objects
+	return mm
 }
 
 func (d *decoder) mmObjects() (objects []uint64, err error) {

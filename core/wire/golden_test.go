@@ -184,7 +184,7 @@ func wantEvent(t *testing.T, f map[string]any) wire.Event {
 		// Always [["adapter-a", ["mmhash", 3], "salt"], nil], in an event without a LoRA name: two strings, of which one at
 		// most is the salt.
 		e.Opaque = true
-		e.MM = [][]uint64{{xxh3.HashString("mmhash")}, nil}
+		e.MM = [][]uint64{{xxh3.HashString("mmhash")}}
 	}
 	return e
 }
