@@ -95,6 +95,9 @@ type machine struct {
 	prints  prints
 	partial string // reason, "" if everything since 0 was applied
 	open    bool   // whatever number comes next begins the run
+	// unproven: something was applied from a request that does not overlap what was applied before, and nothing live
+	// since. If the engine restarted just then, that was already the new one's.
+	unproven bool
 
 	hasLive  bool
 	lastLive uint64 // highest number seen live on this connection
@@ -106,8 +109,9 @@ type machine struct {
 	retryAt  time.Duration // hard and not asked: when to ask again
 	answered bool          // the open request gave something
 	progress bool          // something new
-	fails    int           // requests without end marker in this recovery
-	stuck    int           // requests in a row with end marker and without progress
+	tries    int           // requests in this recovery
+	fails    int           // those without end marker
+	stuck    int           // those in a row with end marker and without progress
 	failWhy  string
 	verified bool   // verifying: a batch was equal
 	vnext    uint64 // verifying: next number to compare
@@ -136,7 +140,7 @@ func (m *machine) state() (State, string) {
 	case m.phase == filling:
 		return Recovering, fmt.Sprintf("batch %d is missing", m.next())
 	case m.phase == verifying:
-		return Recovering, "comparing after a reconnect"
+		return Recovering, "comparing with the engine's history"
 	case m.partial != "":
 		return Partial, m.partial
 	}
@@ -154,7 +158,7 @@ func (m *machine) next() uint64 {
 func (m *machine) forget() {
 	m.fx.reset()
 	m.fx.count(countResets)
-	m.hasLast, m.open, m.partial, m.restoreAt = false, false, "", 0
+	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt = false, false, false, "", 0
 	m.prints.clear()
 }
 
@@ -168,7 +172,7 @@ func (m *machine) up(now time.Duration) {
 			m.forget()
 		}
 		m.partial, m.open = reasonNoReplay+": what was sent before the subscription is unknown", true
-	case m.hasLast && m.restoreAt == 0:
+	case m.hasLast && m.restoreAt == 0 && !m.unproven:
 		m.begin(now, verifying)
 	default:
 		if m.hasLast {
@@ -208,6 +212,7 @@ func (m *machine) live(now time.Duration, b batch) {
 		m.wait(b)
 	case m.hasLast && b.seq == m.last+1, !m.hasLast && (m.open || b.seq == 0):
 		m.accept(now, b)
+		m.unproven = false
 	case !m.replay:
 		m.fx.count(countGaps)
 		lost := m.next()

@@ -18,7 +18,7 @@ func (m *machine) recover(now time.Duration) {
 
 func (m *machine) begin(now time.Duration, p phase) {
 	m.stop()
-	m.phase, m.fails, m.stuck = p, 0, 0
+	m.phase, m.tries, m.fails, m.stuck = p, 0, 0, 0
 	if p.hard() {
 		m.fx.count(countRecoveries)
 	}
@@ -30,6 +30,7 @@ func (m *machine) begin(now time.Duration, p phase) {
 
 func (m *machine) ask(now time.Duration) {
 	m.id++
+	m.tries++
 	m.asked, m.answered, m.progress, m.activity = true, false, false, now
 	start := m.next()
 	switch {
@@ -137,9 +138,10 @@ func (m *machine) fill(now time.Duration, b batch) {
 	}
 	m.accept(now, b)
 	m.progress = true
+	m.unproven = m.unproven || m.phase == filling || m.tries > 1
 	m.drain(now)
-	if m.hasLive && !m.hole() {
-		m.finish(now)
+	if m.hasLive && m.last == m.lastLive && m.buffer.empty() {
+		m.finish(now) // what follows comes live
 	}
 }
 
@@ -223,6 +225,10 @@ func (m *machine) replayFailed(now time.Duration, id int, why string) {
 		return
 	}
 	if m.fails++; m.fails > m.retries {
+		if m.phase == filling && !m.hole() {
+			m.finish(now) // a lost tail: as far as it is known, it was filled
+			return
+		}
 		m.giveUp(now, fmt.Sprintf("%s: batch %d, asked for %d times: %s", reasonNoAnswer, m.next(), m.fails, why), true)
 		return
 	}

@@ -1,0 +1,312 @@
+package feed
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// world is an engine with a bounded replay buffer, a network that loses, and the machine that follows. Each batch stores
+// one block or removes one; an engine that restarts begins a new incarnation.
+type world struct {
+	t       testing.TB
+	m       *machine
+	now     time.Duration
+	ring    int
+	engines [][]change // by incarnation
+
+	connected bool     // the network's view; the machine's follows when it has read what is in flight
+	flight    []flying // live messages and disconnections not yet read
+
+	request *request
+	applied []applied // since the last reset
+}
+
+type change struct {
+	store bool
+	name  uint64
+}
+
+type flying struct {
+	down bool
+	b    batch
+}
+
+type request struct {
+	id      int
+	start   uint64
+	served  bool
+	replies []batch
+	end     bool // the marker follows; otherwise a failure
+}
+
+type applied struct{ incarnation, seq uint64 }
+
+func newWorld(t testing.TB, ring, buffer int) *world {
+	w := &world{t: t, ring: ring, engines: make([][]change, 1)}
+	w.m = newMachine(settings{replay: true, probe: 10 * time.Second, timeout: 5 * time.Second, backoffMin: time.Second,
+		backoffMax: 4 * time.Second, retries: 3, maxCount: buffer, maxBytes: 1 << 20, jitter: func() float64 { return 0 }}, w)
+	return w
+}
+
+func (w *world) apply(b batch) damage {
+	w.applied = append(w.applied, applied{binary.BigEndian.Uint64(b.payload), b.seq})
+	return intact
+}
+func (w *world) reset()                   { w.applied = nil }
+func (w *world) ask(id int, start uint64) { w.request = &request{id: id, start: start} }
+func (w *world) cancel()                  { w.request = nil }
+func (w *world) count(counter)            {}
+
+func (w *world) incarnation() uint64 { return uint64(len(w.engines)) - 1 }
+
+func (w *world) batch(seq uint64) batch {
+	inc := w.incarnation()
+	return batch{seq: seq, print: inc<<32 | seq, payload: binary.BigEndian.AppendUint64(nil, inc)}
+}
+
+// publish adds a batch; live says whether the network carries it.
+func (w *world) publish(rng *rand.Rand, live bool) {
+	h := &w.engines[w.incarnation()]
+	c := change{store: true, name: uint64(len(*h))}
+	if held := state(*h); len(held) > 0 && rng.UintN(4) == 0 {
+		c = change{name: slices.Min(slices.Collect(maps.Keys(held)))}
+	}
+	*h = append(*h, c)
+	if live && w.connected {
+		w.flight = append(w.flight, flying{b: w.batch(uint64(len(*h)) - 1)})
+	}
+}
+
+func state(history []change) map[uint64]bool {
+	held := map[uint64]bool{}
+	for _, c := range history {
+		if c.store {
+			held[c.name] = true
+		} else {
+			delete(held, c.name)
+		}
+	}
+	return held
+}
+
+func (w *world) disconnect() {
+	if w.connected {
+		w.connected = false
+		w.flight = append(w.flight, flying{down: true})
+	}
+}
+
+// serve answers the open request from the ring of the engine that is there now, cut after some batches.
+func (w *world) serve(cut int, twice, end bool) {
+	r := w.request
+	if r == nil || r.served {
+		return
+	}
+	r.served, r.end = true, end
+	n := uint64(len(w.engines[w.incarnation()]))
+	for seq := max(r.start, n-min(n, uint64(w.ring))); seq < n && cut > 0; seq++ {
+		r.replies = append(r.replies, w.batch(seq))
+		if twice {
+			r.replies = append(r.replies, w.batch(seq))
+		}
+		cut--
+	}
+}
+
+func (w *world) readReplay() {
+	r := w.request
+	switch {
+	case r == nil || !r.served:
+	case len(r.replies) > 0:
+		b := r.replies[0]
+		r.replies = r.replies[1:]
+		w.m.replayed(w.now, r.id, b)
+	case r.end:
+		w.m.replayEnd(w.now, r.id)
+	default:
+		w.m.replayFailed(w.now, r.id, "cut")
+	}
+}
+
+func (w *world) readLive() {
+	if len(w.flight) == 0 {
+		return
+	}
+	f := w.flight[0]
+	w.flight = w.flight[1:]
+	if f.down {
+		w.m.down("cut")
+	} else {
+		w.m.live(w.now, f.b)
+	}
+}
+
+func (w *world) reconnect() {
+	if !w.connected && len(w.flight) == 0 {
+		w.connected = true
+		w.m.up(w.now)
+	}
+}
+
+func (w *world) wait() {
+	if due, ok := w.m.deadline(); ok {
+		w.now = max(w.now, due)
+		w.m.tick(w.now)
+	}
+}
+
+// step does one thing.
+func (w *world) step(op, arg byte, rng *rand.Rand) {
+	switch op % 12 {
+	case 0, 1:
+		w.publish(rng, true)
+	case 2:
+		w.publish(rng, false)
+	case 3, 4:
+		w.readLive()
+	case 5:
+		w.serve(int(arg%32), arg&32 != 0, arg&64 != 0)
+	case 6:
+		w.serve(1<<30, false, true)
+	case 7, 8:
+		for range arg%8 + 1 {
+			w.readReplay()
+		}
+	case 9:
+		w.reconnect()
+	case 10:
+		w.wait()
+	case 11:
+		switch arg % 4 {
+		case 0: // restart; the request that is open may be served by the new process
+			w.disconnect()
+			w.engines = append(w.engines, nil)
+		case 1:
+			w.disconnect()
+		default:
+			w.reconnect()
+		}
+	}
+	w.check()
+}
+
+// check holds whenever the machine has read that a connection broke.
+func (w *world) check() {
+	checkMachine(w.t, w.m)
+	if st, _ := w.m.state(); st != Exact || !w.connected {
+		return
+	}
+	inc := w.incarnation()
+	if uint64(len(w.applied)) != w.m.next() {
+		w.t.Fatalf("I1: exact with %d batches applied, next is %d", len(w.applied), w.m.next())
+	}
+	for i, a := range w.applied {
+		if a.incarnation != inc || a.seq != uint64(i) {
+			w.t.Fatalf("I1: exact, but batch %d is %d of engine %d, now %d", i, a.seq, a.incarnation, inc)
+		}
+	}
+}
+
+// settle lets everything work, until nothing is to be done but probing.
+func (w *world) settle() {
+	for range 20_000 {
+		switch {
+		case len(w.flight) > 0:
+			w.readLive()
+		case !w.connected:
+			w.reconnect()
+		case w.request != nil && !w.request.served:
+			w.serve(1<<30, false, true)
+		case w.request != nil:
+			w.readReplay()
+		case w.m.phase == following && w.m.restoreAt == 0 && w.m.next() == uint64(len(w.engines[w.incarnation()])):
+			return
+		default:
+			w.wait()
+		}
+		w.check()
+	}
+	w.t.Fatal("never settles")
+}
+
+func (w *world) verdict() {
+	w.settle()
+	history := w.engines[w.incarnation()]
+	want, got := state(history), map[uint64]bool{}
+	for _, a := range w.applied {
+		if a.incarnation != w.incarnation() {
+			w.t.Fatalf("a batch of engine %d is left, now %d", a.incarnation, w.incarnation())
+		}
+		if c := history[a.seq]; c.store {
+			got[c.name] = true
+		} else {
+			delete(got, c.name)
+		}
+	}
+	switch st, reason := w.m.state(); st {
+	case Exact:
+		if !maps.Equal(want, got) {
+			w.t.Fatalf("exact, but holds %d blocks, the engine %d", len(got), len(want))
+		}
+	case Partial:
+		for name := range got {
+			if !want[name] {
+				w.t.Fatalf("partial, and claims block %d, which the engine lost", name)
+			}
+		}
+	default:
+		w.t.Fatalf("settled as %s: %s", st, reason)
+	}
+}
+
+func runWorld(t testing.TB, data []byte) *world {
+	ring, buffer := 1<<20, 64
+	if len(data) > 0 {
+		ring = []int{1 << 20, 40, 8}[data[0]%3]
+		buffer = []int{64, 3}[data[0]/3%2]
+	}
+	w := newWorld(t, ring, buffer)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := 1; i+1 < len(data); i += 2 {
+		w.step(data[i], data[i+1], rng)
+	}
+	w.verdict()
+	return w
+}
+
+func FuzzMachine(f *testing.F) {
+	f.Add([]byte{0, 9, 0, 0, 0, 2, 0, 0, 0, 3, 0, 3, 0, 6, 0, 7, 7})
+	f.Add([]byte{1, 9, 0, 6, 0, 7, 1, 0, 0, 3, 0, 11, 0, 0, 0, 3, 0, 9, 0, 6, 0, 7, 7})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 4096 {
+			runWorld(t, data)
+		}
+	})
+}
+
+// TestMachineInManyWorlds is the fuzz target with random input, and checks that the worlds are not trivial.
+func TestMachineInManyWorlds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 15))
+	exact, partial, restarts := 0, 0, 0
+	for range 20_000 {
+		data := make([]byte, 1+rng.IntN(400))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		w := runWorld(t, data)
+		restarts += len(w.engines) - 1
+		if st, _ := w.m.state(); st == Exact {
+			exact++
+		} else {
+			partial++
+		}
+	}
+	t.Logf("exact %d, partial %d, restarts %d", exact, partial, restarts)
+	if exact < 5000 || partial < 100 || restarts < 5000 {
+		t.Fatal("the worlds are too alike")
+	}
+}
