@@ -381,6 +381,37 @@ func FuzzDecodeBatch(f *testing.F) {
 	})
 }
 
+// FuzzNeighbours takes any value for an event, and checks that the one behind it is untouched.
+func FuzzNeighbours(f *testing.F) {
+	for _, path := range captures(f) {
+		for _, msg := range readCapture(f, path).Live {
+			payload, err := hex.DecodeString(msg.Frames[2])
+			require.NoError(f, err)
+			if len(payload) > 12 {
+				f.Add(payload[11 : len(payload)-1]) // the first event, if it is the only one
+			}
+		}
+	}
+	neighbour := pack(f, []any{"BlockRemoved", []any{9}})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		payload := append([]byte{0x92, 1, 0x92}, value...)
+		b, err := wire.DecodeBatch(append(payload, neighbour...), wire.Limits{})
+		if err != nil || len(b.Events) != 2 || msgpackEnd(value) != len(value) {
+			return
+		}
+		require.Equal(t, wire.Event{Tag: "BlockRemoved", Kind: event.Removed, BlockHashes: []block.EngineHash{9}}, b.Events[1])
+	})
+}
+
+// msgpackEnd is how many bytes the first value takes, by another decoder; -1 if there is none.
+func msgpackEnd(b []byte) int {
+	r := bytes.NewReader(b)
+	if err := msgpack.NewDecoder(r).Skip(); err != nil {
+		return -1
+	}
+	return len(b) - r.Len()
+}
+
 // requireValid checks what the rest of the library relies on.
 func requireValid(t *testing.T, e *wire.Event, ev event.Event, v wire.Verdict) {
 	t.Helper()

@@ -75,13 +75,10 @@ func (d *decoder) release() {
 // event decodes the next event, or says in the event why that cannot be done, and moves behind it. Its own error means
 // that the payload is not what skip accepted.
 func (d *decoder) event(e *Event) error {
-	end, err := skip(d.b, d.pos())
-	if err != nil {
-		return err
-	}
-	d.extraKeys = 0
+	start := d.pos()
 	var got fieldSet
-	switch d.class() {
+	var err error
+	switch d.extraKeys = 0; d.class() {
 	case classArray:
 		got, err = d.eventArray(e)
 	case classMap:
@@ -92,11 +89,12 @@ func (d *decoder) event(e *Event) error {
 	if err == nil {
 		err = d.finish(e, got)
 	}
-	if err != nil {
-		*e = Event{Tag: e.Tag, Kind: e.Kind, Err: err}
+	if err == nil {
+		return nil
 	}
-	d.seek(end)
-	return nil
+	*e = Event{Tag: e.Tag, Kind: e.Kind, Err: err}
+	d.seek(start)
+	return d.skip()
 }
 
 func (d *decoder) eventArray(e *Event) (got fieldSet, err error) {
@@ -108,7 +106,13 @@ func (d *decoder) eventArray(e *Event) (got fieldSet, err error) {
 		return 0, err
 	}
 	layout, optional := arrayLayout(e.Kind)
-	for i := 1; i < n && len(layout) > 0; i++ {
+	for i := 1; i < n; i++ {
+		if len(layout) == 0 {
+			if err := d.skip(); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		f, class := layout[0], d.class()
 		if e.Kind == event.Stored && f >= fieldGroup && class == classArray {
 			f = fieldMMInfos // Dynamo's own publisher puts them before these fields, which are never arrays
@@ -147,22 +151,24 @@ func (d *decoder) eventMap(e *Event) (got fieldSet, fault error) {
 		if err != nil {
 			return 0, err
 		}
-		end, err := skip(d.b, d.pos())
-		if err != nil {
-			return 0, err
-		}
-		f := fieldOf(key)
+		start, f := d.pos(), fieldOf(key)
 		if f == fieldTag {
 			tagged = true
 			err = d.tag(e)
 		} else {
 			err = d.field(e, f)
 		}
-		if err != nil && fault == nil {
+		got |= f.set()
+		if err == nil {
+			continue
+		}
+		if fault == nil {
 			fault = err
 		}
-		got |= f.set()
-		d.seek(end)
+		d.seek(start)
+		if err := d.skip(); err != nil {
+			return 0, err
+		}
 	}
 	if fault == nil && !tagged {
 		return 0, errNoTag
@@ -201,10 +207,12 @@ func (d *decoder) finish(e *Event, got fieldSet) error {
 		if d.extraKeys == 0 {
 			return nil
 		}
+		end := d.pos()
 		d.seek(d.extraKeys)
 		if err := d.readExtraKeys(e); err != nil {
 			return fmt.Errorf("%w: %s %w", ErrEvent, fieldExtraKeys, err)
 		}
+		d.seek(end)
 	case event.Removed:
 		*e = Event{
 			Tag: e.Tag, Kind: e.Kind, BlockHashes: e.BlockHashes, Medium: e.Medium, HasGroup: e.HasGroup, GroupIdx: e.GroupIdx,
