@@ -83,7 +83,7 @@ setup(
             sources=sorted(str(path) for path in Path("python/src").glob("*.c")),
             depends=[str(HEADER), "python/src/native.h"],
             include_dirs=["include"],
-            extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-fvisibility=hidden"],
+            extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-g0", "-fvisibility=hidden"],
             libraries=["dl"],
         )
     ],

@@ -62,5 +62,5 @@ class Stats(TypedDict):
     workers: int
     ranks: int
     active_requests: int
-    other_tier_events: int
-    """Events of host, disk and external tiers, which are not indexed."""
+    ignored_events: int
+    """Events that were taken and changed nothing, such as those of host, disk and external tiers."""

@@ -16,8 +16,10 @@ static PyObject *library_path(void) {
     return NULL;
   }
   const char *slash = strrchr(self.dli_fname, '/');
-  int directory = slash == NULL ? 0 : (int)(slash - self.dli_fname) + 1;
-  return PyBytes_FromFormat("%.*slibdynamo_go.so", directory, self.dli_fname);
+  Py_ssize_t directory = slash == NULL ? 0 : slash - self.dli_fname + 1;
+  PyObject *path = PyBytes_FromStringAndSize(self.dli_fname, directory);
+  if (path != NULL) PyBytes_ConcatAndDel(&path, PyBytes_FromString("libdynamo_go.so"));
+  return path;
 }
 
 /* resolve: find one function. POSIX lets a data pointer hold a function; C does not, hence memcpy. */
