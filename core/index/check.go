@@ -22,7 +22,7 @@ func (x *sharded) mustHold() {
 		return
 	}
 	if err := x.check(); err != nil {
-		panic("index: broken invariant: " + err.Error())
+		panic("index: broken " + err.Error())
 	}
 }
 
@@ -75,29 +75,29 @@ func (x *sharded) checkShard(number uint32) error {
 		found, ok := s.find(&k, noNode)
 		switch {
 		case at.set == 0:
-			return fmt.Errorf("B1: node %d has no holder", n)
+			return fmt.Errorf("invariant B1: node %d has no holder", n)
 		case !ok || found != n || keys[k]:
-			return fmt.Errorf("B2: node %d is not the one found by its key", n)
+			return fmt.Errorf("invariant B2: node %d is not the one found by its key", n)
 		case at.depth == 0 && (k != root(at.hash) || x.shardOf(at.seq) != number),
 			at.depth != 0 && at.seq != block.Extend(at.parent, at.hash):
-			return fmt.Errorf("B3: node %d does not follow from its parent", n)
+			return fmt.Errorf("invariant B3: node %d does not follow from its parent", n)
 		}
 		keys[k] = true
 	}
 	free := 0
 	for n := s.free; n != noNode && free <= int(s.used); n = uint32(s.at(n).seq) {
 		if s.at(n).depth != freeDepth {
-			return fmt.Errorf("B1: live node %d is on the free list", n)
+			return fmt.Errorf("invariant B1: live node %d is on the free list", n)
 		}
 		free++
 	}
 	switch {
 	case s.live != live || free != int(s.used)-live:
-		return fmt.Errorf("B1: %d live, %d free of %d, counted %d", live, free, s.used, s.live)
+		return fmt.Errorf("invariant B1: %d live, %d free of %d, counted %d", live, free, s.used, s.live)
 	case s.table.n != live:
-		return fmt.Errorf("B2: %d nodes, %d in the table", live, s.table.n)
+		return fmt.Errorf("invariant B2: %d nodes, %d in the table", live, s.table.n)
 	case s.pairs != pairs:
-		return fmt.Errorf("B4: %d pairs, counted %d", pairs, s.pairs)
+		return fmt.Errorf("invariant B4: %d pairs, counted %d", pairs, s.pairs)
 	}
 	if err := s.table.check(); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (s *sets) check(refs map[setID]uint32) error {
 	for r := range s.meta {
 		id := isRow | setID(r)
 		if s.meta[r].refs != refs[id] {
-			return fmt.Errorf("S3: row %d has %d references, counted %d", r, refs[id], s.meta[r].refs)
+			return fmt.Errorf("invariant S3: row %d has %d references, counted %d", r, refs[id], s.meta[r].refs)
 		}
 		if refs[id] == 0 {
 			unused++
@@ -123,19 +123,19 @@ func (s *sets) check(refs map[setID]uint32) error {
 			}
 		}
 		if s.size(id) < 2 {
-			return fmt.Errorf("S1: row %d has fewer than two members", r)
+			return fmt.Errorf("invariant S1: row %d has fewer than two members", r)
 		}
 		if hash != s.meta[r].hash {
-			return fmt.Errorf("S2: row %d has another hash", r)
+			return fmt.Errorf("invariant S2: row %d has another hash", r)
 		}
 		for o := range s.meta[:r] {
 			if s.meta[o].refs > 0 && slices.Equal(s.row(setID(o)), s.row(id)) {
-				return fmt.Errorf("S1: rows %d and %d are equal", o, r)
+				return fmt.Errorf("invariant S1: rows %d and %d are equal", o, r)
 			}
 		}
 	}
 	if unused != len(s.free) || s.ids.n != len(s.meta)-unused {
-		return fmt.Errorf("S3: %d of %d rows unused, %d on the free list, %d in the table", unused, len(s.meta), len(s.free), s.ids.n)
+		return fmt.Errorf("invariant S3: %d of %d rows unused, %d on the free list, %d in the table", unused, len(s.meta), len(s.free), s.ids.n)
 	}
 	return s.ids.check()
 }
@@ -149,19 +149,19 @@ func (t *table) check() error {
 		n++
 		for p := t.home(e >> 32); p != pos; p = t.next(p) {
 			if t.slots[p] == 0 {
-				return fmt.Errorf("T: entry %d cannot be reached from its home", pos)
+				return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)
 			}
 		}
 	}
 	if n != t.n {
-		return fmt.Errorf("T: %d entries, counted %d", n, t.n)
+		return fmt.Errorf("invariant T: %d entries, counted %d", n, t.n)
 	}
 	return nil
 }
 
 func (x *sharded) checkHolder(slot worker.Slot, h *holder) error {
 	if h.names.slots != nil && grownSize(len(h.names.slots), h.names.n) != len(h.names.slots) {
-		return fmt.Errorf("N: %d names in %d places", h.names.n, len(h.names.slots))
+		return fmt.Errorf("invariant N: %d names in %d places", h.names.n, len(h.names.slots))
 	}
 	n, named := 0, make(map[place]uint32)
 	for i := range h.names.slots {
@@ -173,15 +173,15 @@ func (x *sharded) checkHolder(slot worker.Slot, h *holder) error {
 		at := e.place()
 		named[at]++
 		if found := h.names.find(e.engine); found != e {
-			return fmt.Errorf("N: engine hash %d is not found in its place", e.engine)
+			return fmt.Errorf("invariant N: engine hash %d is not found in its place", e.engine)
 		}
 		if e.refs() == 0 || int(at.shard) >= len(x.shards) || at.node >= x.shards[at.shard].used ||
 			!x.shards[at.shard].sets.has(x.shards[at.shard].at(at.node).set, slot) {
-			return fmt.Errorf("H1: engine hash %d names a block that is not held", e.engine)
+			return fmt.Errorf("invariant H1: engine hash %d names a block that is not held", e.engine)
 		}
 	}
 	if n != h.names.n {
-		return fmt.Errorf("N: %d names, counted %d", n, h.names.n)
+		return fmt.Errorf("invariant N: %d names, counted %d", n, h.names.n)
 	}
 	extra := 0
 	for at, names := range named {
@@ -189,11 +189,11 @@ func (x *sharded) checkHolder(slot worker.Slot, h *holder) error {
 			extra++
 		}
 		if h.extra[at] != names-1 {
-			return fmt.Errorf("H2: block %v has %d names, %d extra", at, names, h.extra[at])
+			return fmt.Errorf("invariant H2: block %v has %d names, %d extra", at, names, h.extra[at])
 		}
 	}
 	if extra != len(h.extra) {
-		return fmt.Errorf("H2: %d blocks have several names, counted %d", extra, len(h.extra))
+		return fmt.Errorf("invariant H2: %d blocks have several names, counted %d", extra, len(h.extra))
 	}
 	return x.checkHeld(slot, h, len(named))
 }
@@ -209,10 +209,10 @@ func (x *sharded) checkHeld(slot worker.Slot, h *holder, named int) error {
 		}
 	}
 	if held != named {
-		return fmt.Errorf("H2: %d blocks held, %d named", held, named)
+		return fmt.Errorf("invariant H2: %d blocks held, %d named", held, named)
 	}
 	if held != int(h.held.Load()) {
-		return fmt.Errorf("H3: %d blocks held, counted %d", held, h.held.Load())
+		return fmt.Errorf("invariant H3: %d blocks held, counted %d", held, h.held.Load())
 	}
 	return nil
 }
