@@ -10,7 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._call import AsyncResponseStream
     from ._config import KvRouterConfig
+    from ._constraints import LoadThresholdConfig, RoutingConstraints
+    from ._context import Context
     from ._errors import (
         Cancelled,
         CannotConnect,
@@ -30,36 +33,68 @@ if TYPE_CHECKING:
         WorkerError,
         WorkerNotFound,
     )
+    from ._kv_router import KvRouter
+    from ._model import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
+    from ._publisher import KvEventPublisher
     from ._router import Router, compute_block_hash_for_seq
+    from ._runtime import Client, DistributedRuntime, Endpoint
 
 __all__ = [
+    "AsyncResponseStream",
     "Cancelled",
     "CannotConnect",
+    "Client",
     "Closed",
+    "Context",
     "Disconnected",
+    "DistributedRuntime",
     "DuplicateRequest",
     "DuplicateWorker",
     "DynamoError",
+    "Endpoint",
     "EventRefused",
     "ForkError",
     "InvalidArgument",
+    "KvEventPublisher",
+    "KvRouter",
     "KvRouterConfig",
+    "LoadThresholdConfig",
+    "ModelInput",
+    "ModelRuntimeConfig",
+    "ModelType",
     "NoWorkers",
     "Overloaded",
     "QueueLimitExceeded",
     "RequestNotFound",
     "Router",
+    "RoutingConstraints",
     "Timeout",
     "WorkerError",
     "WorkerNotFound",
+    "WorkerType",
     "compute_block_hash_for_seq",
+    "register_model",
 ]
 
 # The module of each name above; a name without an entry is an error class. Imported when the name is first used.
 _MODULES = {
+    "AsyncResponseStream": "_call",
+    "Client": "_runtime",
+    "Context": "_context",
+    "DistributedRuntime": "_runtime",
+    "Endpoint": "_runtime",
+    "KvEventPublisher": "_publisher",
+    "KvRouter": "_kv_router",
     "KvRouterConfig": "_config",
+    "LoadThresholdConfig": "_constraints",
+    "ModelInput": "_model",
+    "ModelRuntimeConfig": "_model",
+    "ModelType": "_model",
     "Router": "_router",
+    "RoutingConstraints": "_constraints",
+    "WorkerType": "_model",
     "compute_block_hash_for_seq": "_router",
+    "register_model": "_model",
 }
 
 

@@ -48,8 +48,8 @@ class KvRouterConfig:
     ``overlap_score_credit`` (1.0, finite, >= 0; ``DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT``)
         What a cached block takes off the cost. 0 ignores caches, 1 counts a cached block as free.
     ``overlap_score_credit_decay`` (0.0, finite, >= 0; ``DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY``)
-        Lets the credit shrink on workers with more waiting prompt tokens than the idlest: credit / (1 + decay * excess),
-        the excess in units of this prompt.
+        Lets the credit shrink on workers with more waiting prompt tokens than the idlest:
+        credit / (1 + decay * excess), the excess in units of this prompt.
     ``prefill_load_scale`` (1.0, finite, >= 0; ``DYN_ROUTER_PREFILL_LOAD_SCALE``)
         Weight of uncached prompt blocks against decode blocks.
     ``decode_active_request_weight`` (0.0, finite, >= 0; ``DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT``)
@@ -87,7 +87,9 @@ class KvRouterConfig:
         Choice("prefill load model", "none", "ais", aliases={"aic": "ais"}), "none", "DYN_ROUTER_PREFILL_LOAD_MODEL"
     )
     router_ttl_secs = Keyword(_SECONDS, 120.0, "DYN_ROUTER_TTL_SECS")
-    router_approximate_cache_policy = Keyword(Choice("approximate cache policy", "ttl", "lru"), "ttl", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY")
+    router_approximate_cache_policy = Keyword(
+        Choice("approximate cache policy", "ttl", "lru"), "ttl", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY"
+    )
     router_queue_threshold = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_QUEUE_THRESHOLD")
     router_event_threads = Keyword(Count(1), 4, "DYN_ROUTER_EVENT_THREADS")
     router_queue_policy = Keyword(Choice("queue policy", "fcfs", "lcfs", "wspt"), "fcfs", "DYN_ROUTER_QUEUE_POLICY")
@@ -185,7 +187,9 @@ class KvRouterConfig:
     def _resolve(self, passed: dict[str, Any]) -> None:
         """Fill in what was not passed, check everything, and take it over."""
         if passed.get("overlap_score_weight") is not None:
-            warnings.warn("overlap_score_weight is deprecated: use prefill_load_scale", DeprecationWarning, stacklevel=3)
+            warnings.warn(
+                "overlap_score_weight is deprecated: use prefill_load_scale", DeprecationWarning, stacklevel=3
+            )
         values: dict[str, Any] = {}
         origin: dict[str, str] = {}
         for name, keyword in _BY_NAME.items():
@@ -351,9 +355,7 @@ def _check(values: dict[str, Any], origin: dict[str, str]) -> None:
         return f"{name} (from {origin[name]})" if name in origin else name
 
     faults = [
-        fault
-        for name, value in values.items()
-        if (fault := _BY_NAME[name].kind.fault(named(name), value)) is not None
+        fault for name, value in values.items() if (fault := _BY_NAME[name].kind.fault(named(name), value)) is not None
     ]
     faults += [f"{message} ({', '.join(f'{n}={values[n]!r}' for n in names)})"
                for wrong, message, *names in _contradictions(values) if wrong]  # fmt: skip

@@ -9,10 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -56,7 +53,7 @@ class Number(Kind[float]):
         self._within = within
 
     def convert(self, name: str, value: Any) -> float:
-        if isinstance(value, (str, bytes, bytearray)) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        if not (hasattr(value, "__float__") or hasattr(value, "__index__")):  # float() takes strings too
             raise TypeError(f"argument '{name}': must be real number, not {type(value).__name__} ({value!r})")
         try:
             return float(value)
@@ -192,10 +189,10 @@ class Keyword(Generic[T]):
         self.name = self.name or name
 
     @overload
-    def __get__(self, holder: None, owner: type) -> Self: ...
+    def __get__(self, holder: None, owner: type) -> Keyword[T]: ...
     @overload
     def __get__(self, holder: _Holder, owner: type) -> T: ...
-    def __get__(self, holder: _Holder | None, owner: type) -> Self | T:
+    def __get__(self, holder: _Holder | None, owner: type) -> Keyword[T] | T:
         if holder is None:
             return self
         value: T = holder._values[self.name]

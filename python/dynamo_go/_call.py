@@ -1,0 +1,191 @@
+"""One request in flight: a task runs the worker's handler into a bounded buffer, a stream reads from it.
+
+States of a :class:`Call`: *open*, then *ended*; it never opens again. A call ends when the handler does, fails or yields
+something unusable, when its worker goes away, or when its reader does. Its watcher is told exactly once that it ended,
+at that moment, and sees every item before that. What was buffered when a handler ended can still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+from ._context import Context
+from ._errors import Disconnected, DynamoError, WorkerError
+
+# How long a handler may run on after its reader went away, before it is cancelled.
+STOP_GRACE_SECONDS = 1.0
+
+
+class Watcher(Protocol):
+    """Sees what passes through a call. Never called with a lock held."""
+
+    def item(self, item: Any) -> Any:
+        """Turn what the handler yielded into what the reader gets. An exception ends the call with it."""
+
+    def failure(self, error: Exception) -> Any:
+        """Give a last item that tells of the error, or raise it."""
+
+    def ended(self) -> None:
+        """The call ended. Called in any thread, never raises."""
+
+
+class Call:
+    """A request in flight. All methods but :meth:`dropped` belong to the event loop."""
+
+    def __init__(
+        self,
+        start: Callable[[], AsyncIterator[Any]],
+        context: Context,
+        buffer_size: int,
+        watcher: Watcher,
+        done: Callable[[Call], None],
+    ) -> None:
+        """Start the handler, at most `buffer_size` items ahead of the reader; 0: each item is computed when asked for."""
+        self._context = context
+        self._limit = buffer_size
+        self._watcher = watcher
+        self._items: collections.deque[Any] = collections.deque()
+        self._readers = 0  # waiting for an item now
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._ended = False
+        self._error: Exception | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._pump(start))
+        self._task.add_done_callback(lambda _: done(self))
+
+    async def next(self) -> Any:
+        """Give the next item. Cancelling it abandons the call, as it would an asynchronous generator."""
+        if not self._items and not self._ended:
+            self._readers += 1
+            self._wake()
+            try:
+                while not self._items and not self._ended:
+                    await self._sleep()
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+            finally:
+                self._readers -= 1
+        if self._items:
+            self._wake()
+            return self._items.popleft()
+        error, self._error = self._error, None
+        if error is not None:
+            return self._watcher.failure(error)
+        raise StopAsyncIteration
+
+    def abandon(self) -> None:
+        """Nobody reads any more: end the call, and have the handler stop."""
+        self._items.clear()
+        self._end(None)
+        if not self._task.done():
+            self._context.stop_generating()
+            timer = self._loop.call_later(STOP_GRACE_SECONDS, self._cancel)
+            self._task.add_done_callback(lambda _: timer.cancel())
+
+    def fail(self, error: Exception) -> None:
+        """The worker went away: end the call with an error, and cancel the handler."""
+        self._end(error)
+        self._cancel()
+
+    def dropped(self) -> None:
+        """The stream was collected, by any thread. The watcher knows at once, the handler as soon as the loop runs."""
+        if self._task.done():
+            return
+        if asyncio._get_running_loop() is self._loop:
+            self.abandon()
+            return
+        self._watcher.ended()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.abandon)
+
+    def _cancel(self) -> None:
+        if not self._task.done():
+            self._context._kill()
+            self._task.cancel()
+
+    async def _pump(self, start: Callable[[], AsyncIterator[Any]]) -> None:
+        error: Exception | None = None
+        try:
+            await self._room()
+            if self._ended:
+                return
+            handler = start()
+            try:
+                async for item in handler:
+                    if self._ended:
+                        break  # it had the time to see that it is stopped
+                    self._items.append(self._watcher.item(item))
+                    self._wake()
+                    await self._room()
+            finally:
+                await _close(handler)
+        except asyncio.CancelledError:
+            error = Disconnected("the worker stopped before the generation completed")
+            raise
+        except DynamoError as mistake:
+            error = mistake
+        except Exception as mistake:
+            error = WorkerError(f"the worker's handler raised {type(mistake).__name__}: {mistake}")
+            error.__cause__ = mistake
+        finally:
+            self._end(error)
+
+    async def _room(self) -> None:
+        """Wait until the reader lets the handler go on, or is gone."""
+        while not self._ended and len(self._items) >= self._limit + self._readers:
+            await self._sleep()
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._watcher.ended()
+            self._wake()
+
+    async def _sleep(self) -> None:
+        sleeper = self._loop.create_future()
+        self._sleepers.append(sleeper)
+        await sleeper
+
+    def _wake(self) -> None:
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+
+
+async def _close(handler: AsyncIterator[Any]) -> None:
+    close = getattr(handler, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class AsyncResponseStream:
+    """A stream of responses: ``async for item in stream``.
+
+    Dropping it, closing it, or cancelling a task that waits for its next item ends the request: the worker's handler sees
+    ``context.is_stopped()``, and a router frees what it had booked.
+    """
+
+    __slots__ = ("__weakref__", "_call")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __aiter__(self) -> AsyncResponseStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._call.next()
+
+    async def aclose(self) -> None:
+        """End the request, if it has not ended. Reading on finds the end."""
+        self._call.abandon()
+
+    def __del__(self) -> None:
+        self._call.dropped()

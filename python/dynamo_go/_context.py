@@ -1,0 +1,63 @@
+"""What a handler knows about the request it serves, and how it learns that nobody wants the answer any more."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+
+class Context:
+    """Names a request, and tells whether its answer is still wanted. Handlers that take two parameters get one.
+
+    When the consumer of a stream goes away the context is *stopped*: the handler should end soon. It runs on to its next
+    item, or for a second, and is then cancelled. *Killed* means that it is being cancelled now.
+
+    A context can also be made by whoever sends a request, to stop it later: ``client.generate(request, context=context)``.
+    """
+
+    __slots__ = ("_id", "_killed", "_stopped", "_waiters")
+
+    def __init__(self, id: str | None = None) -> None:
+        """`id` names the request; without one it is a random UUID."""
+        self._id = str(uuid.uuid4()) if id is None else id
+        self._stopped = False
+        self._killed = False
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def id(self) -> str:
+        """The request's id."""
+        return self._id
+
+    def is_stopped(self) -> bool:
+        """Whether the answer is not wanted any more. True for good once it is."""
+        return self._stopped
+
+    def is_killed(self) -> bool:
+        """Whether the handler is being cancelled."""
+        return self._killed
+
+    def stop_generating(self) -> None:
+        """Ask the handler to end. It sees :meth:`is_stopped`; what it yields until it ends still arrives."""
+        self._stopped = True
+        for waiter in tuple(self._waiters):
+            if not waiter.done():
+                waiter.set_result(True)
+
+    def _kill(self) -> None:
+        self._killed = True
+        self.stop_generating()
+
+    async def async_killed_or_stopped(self) -> bool:
+        """Wait until the context is stopped or killed. Gives True."""
+        if self._stopped:
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def __repr__(self) -> str:
+        state = "killed" if self._killed else "stopped" if self._stopped else "running"
+        return f"<Context {self._id} {state}>"

@@ -1,0 +1,97 @@
+"""A worker that serves an endpoint of an in-memory runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from ._call import Call, Watcher
+from ._context import Context
+from ._errors import Disconnected
+
+if TYPE_CHECKING:
+    from ._hub import Hub
+
+# How long `DistributedRuntime.shutdown` lets requests in flight run to their end.
+DRAIN_SECONDS = 30.0
+
+
+class Instance:
+    """One serving worker. It ends once, by :meth:`stop`, or by cancelling `served`, which does the same.
+
+    `endpoint_id` is the id of the endpoint it serves, under which its configuration is found; `worker_id` is the same
+    unless the endpoint is served several times.
+    """
+
+    def __init__(
+        self, hub: Hub, path: str, endpoint_id: int, worker_id: int, handler: Callable[..., Any], graceful: bool
+    ) -> None:
+        self.path = path
+        self.endpoint_id = endpoint_id
+        self.worker_id = worker_id
+        self.served = _Served(self, hub.loop)
+        self._hub = hub
+        self._handler = handler
+        self._takes_context = _takes_context(handler)
+        self._graceful = graceful
+        self._calls: set[Call] = set()
+        self._stopped = False
+
+    def call(self, request: Any, context: Context, buffer_size: int, watcher: Watcher) -> Call:
+        """Send a request to the worker."""
+
+        def start() -> AsyncIterator[Any]:
+            answer: AsyncIterator[Any] = self._handler(*((request, context) if self._takes_context else (request,)))
+            return answer
+
+        call = Call(start, context, buffer_size, watcher, self._call_ended)
+        self._calls.add(call)
+        return call
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Leave the candidates at once. Requests in flight fail, or with `drain` (and if it serves so) run to the end."""
+        if not self._stopped:
+            self._stopped = True
+            self._hub.leave(self)
+        if drain and self._graceful and self._calls:
+            timer = self._hub.loop.call_later(DRAIN_SECONDS, self.stop)
+            self.served.add_done_callback(lambda _: timer.cancel())
+            return
+        for call in tuple(self._calls):
+            call.fail(Disconnected(f"worker {self.worker_id} stopped before the generation completed"))
+        self._finish()
+
+    def _call_ended(self, call: Call) -> None:
+        self._calls.discard(call)
+        if self._stopped and not self._calls:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.served.done():
+            self.served.set_result(None)
+
+
+class _Served(asyncio.Future[None]):
+    """Done when the worker does not serve any more. Cancelling it stops the worker then and there."""
+
+    def __init__(self, instance: Instance, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._instance = instance
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self._instance.stop()
+        return True
+
+
+def _takes_context(handler: Callable[..., Any]) -> bool:
+    """Whether the handler wants the context as a second positional argument."""
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -1,0 +1,596 @@
+"""KvRouter: a router that discovers workers by a runtime, and carries requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import operator
+import os
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _request
+from ._call import AsyncResponseStream
+from ._config import KvRouterConfig
+from ._constraints import LoadThresholdConfig, RoutingConstraints
+from ._context import Context
+from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
+from ._hub import Hub
+from ._router import Router
+from ._runtime import Endpoint
+
+if TYPE_CHECKING:
+    from ._native import Tokens
+    from ._types import PotentialLoad
+
+T = TypeVar("T")
+_Infos = Sequence[Mapping[str, Any] | None] | None
+
+# Tokens in a KV block where neither the caller nor the environment says: vLLM's default.
+_BLOCK_SIZE = 16
+_BLOCK_SIZE_VARIABLE = "DYN_KV_CACHE_BLOCK_SIZE"
+_MIN_WORKERS_VARIABLE = "DYN_ROUTER_MIN_INITIAL_WORKERS"
+_AFFINITY_TTL_MAX = 31_536_000
+
+# Errors of a call's arguments are raised by the call; all others when its result is awaited.
+_ARGUMENT_ERRORS = (InvalidArgument, TypeError, ValueError, OverflowError, NotImplementedError)
+
+
+class KvRouter:
+    """Route requests to the worker that holds most of their prompt, and is not too busy.
+
+    The workers are those that serve the endpoint's path in the runtime, now and later. The constructor never blocks. All
+    methods but :meth:`close` return an awaitable (a future, so they need a running event loop, and also work with
+    ``asyncio.wait`` and ``gather``); what is wrong with arguments is raised at the call, everything else when awaited::
+
+        async with KvRouter(runtime.endpoint("dynamo.backend.generate")) as router:
+            stream = await router.generate(token_ids, "my-model", stop_conditions={"max_tokens": 10})
+            async for item in stream:
+                print(item["token_ids"])
+
+    :meth:`generate` does everything for a request. :meth:`best_worker`, :meth:`mark_prefill_complete` and :meth:`free`
+    are for those who send requests themselves.
+
+    A router that is dropped is closed; streams that run go on.
+
+    Args:
+        endpoint: names the workers' path. It is only read.
+        block_size: tokens per KV block of the workers, 1 .. 1,048,576; None: ``DYN_KV_CACHE_BLOCK_SIZE``, or 16.
+        kv_router_config: how to score; None: ``KvRouterConfig()``, which reads the environment.
+        ais_perf_config: must be None.
+        session_affinity_ttl_secs: must be None.
+        load_threshold_config: None, or one without thresholds.
+        session_affinity_mode: "hard".
+
+    With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, awaiting waits once for so many workers.
+
+    Raises:
+        InvalidArgument: a value out of range, or a block size that is not that of a worker.
+        NotImplementedError: a feature that this version does not have.
+        Closed: the runtime is shut down.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        block_size: int | None = None,
+        kv_router_config: KvRouterConfig | None = None,
+        ais_perf_config: Any = None,
+        session_affinity_ttl_secs: int | None = None,
+        *,
+        load_threshold_config: LoadThresholdConfig | None = None,
+        session_affinity_mode: str = "hard",
+    ) -> None:
+        if not isinstance(endpoint, Endpoint):
+            raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__}")
+        if kv_router_config is not None and not isinstance(kv_router_config, KvRouterConfig):
+            raise TypeError(f"kv_router_config: expected KvRouterConfig, got {type(kv_router_config).__name__}")
+        if load_threshold_config is not None and not isinstance(load_threshold_config, LoadThresholdConfig):
+            raise TypeError(
+                f"load_threshold_config: expected LoadThresholdConfig, got {type(load_threshold_config).__name__}"
+            )
+        _check_affinity(session_affinity_ttl_secs, session_affinity_mode)
+        if ais_perf_config is not None:
+            raise NotImplementedError(f"ais_perf_config={ais_perf_config!r} is not implemented: only None exists")
+        if block_size is None:
+            block_size = _from_environment(_BLOCK_SIZE_VARIABLE, _BLOCK_SIZE)
+        self._hub: Hub = endpoint._hub
+        if self._hub.closed:
+            raise Closed("the runtime is shut down")
+        self._path = endpoint._path
+        self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
+        self._router = Router(block_size, KvRouterConfig() if kv_router_config is None else kv_router_config)
+        self._closed = False
+        try:
+            self._link = self._hub.attach(self._path, self._router)
+        except DynamoError:
+            self._router.close()
+            raise
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return self._router.block_size
+
+    # -- requests, end to end
+
+    def generate(
+        self,
+        token_ids: Tokens,
+        model: str,
+        stop_conditions: Mapping[str, Any] | None = None,
+        sampling_options: Mapping[str, Any] | None = None,
+        output_options: Mapping[str, Any] | None = None,
+        router_config_override: Mapping[str, Any] | None = None,
+        worker_id: int | None = None,
+        dp_rank: int | None = None,
+        extra_args: Any = None,
+        block_mm_infos: _Infos = None,
+        multi_modal_data: Any = None,
+        mm_routing_info: Mapping[str, Any] | None = None,
+        routing_constraints: RoutingConstraints | None = None,
+        response_buffer_size: int = 100,
+    ) -> asyncio.Future[AsyncResponseStream]:
+        """Choose a worker for a prompt, book it, send the request, and stream the answer.
+
+        The request is booked when this returns. Its prompt stops loading the worker at the first item, and all of it at
+        the end: when the handler ends or fails, when the worker stops, when the stream is closed or dropped, or when a
+        task that waits for its next item is cancelled.
+
+        Args:
+            token_ids: the prompt, ints in 0 .. 2**32-1; a buffer of uint32 is read in place. May be empty.
+            model: passed on to the worker.
+            stop_conditions: passed on: ``max_tokens``, ``stop``, ``min_tokens``, ``ignore_eos`` ...
+            sampling_options: passed on: ``temperature``, ``top_p``, ``seed`` ...
+            output_options: passed on: ``logprobs`` ...
+            router_config_override: scoring for this request only, see :meth:`best_worker`.
+            worker_id: only this worker.
+            dp_rank: only this rank, counted over all workers. (Dynamo ignores it without `worker_id`.)
+            extra_args: passed on.
+            block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
+            multi_modal_data: passed on.
+            mm_routing_info: ``{"routing_token_ids": [...], "block_mm_infos": [...]}``: what to route by instead.
+            routing_constraints: which workers may serve it.
+            response_buffer_size: items that the worker may be ahead of the reader; 0: each is computed when asked for.
+
+        Returns:
+            A stream of dicts: ``token_ids`` (list of int), ``tokens``, ``text``, ``output_type``, ``cum_log_probs``,
+            ``log_probs``, ``top_logprobs``, ``finish_reason``, ``index``, None where the worker gave nothing. The first
+            has ``routing_data["worker_id"]``: ``prefill_worker_id``, ``prefill_dp_rank``, ``decode_worker_id``,
+            ``decode_dp_rank``; the one with a ``finish_reason`` has ``routing_data["timing"]``: ``request_received_ms``
+            (Unix time), ``prefill_wait_time_ms``, ``prefill_time_ms``, ``ttft_ms``, ``total_time_ms``, ``kv_hit_rate``
+            (0 .. 1, share of the prompt's blocks), ``router_queue_depth``.
+
+        Raises:
+            TypeError, OverflowError, InvalidArgument: at the call, for a wrong argument.
+            NoWorkers, WorkerNotFound, Closed: when awaited.
+            WorkerError, Disconnected: from the stream: the handler failed, or yielded something that is not a dict with
+                a list of token ids; its worker went away.
+        """
+        request: dict[str, Any] = {
+            "model": model,
+            "token_ids": token_ids,
+            "stop_conditions": stop_conditions,
+            "sampling_options": sampling_options,
+            "output_options": output_options,
+            "router_config_override": router_config_override,
+        }
+        if worker_id is not None:
+            request["routing"] = {"backend_instance_id": worker_id}
+        if dp_rank is not None:
+            request["routing"] = {**request.get("routing", {}), "dp_rank": dp_rank}
+        if block_mm_infos is not None and mm_routing_info is None:
+            mm_routing_info = {"routing_token_ids": _request.listed(token_ids), "block_mm_infos": block_mm_infos}
+            mm_routing_info["expanded_prompt_len"] = len(mm_routing_info["routing_token_ids"])
+        for name, value in (
+            ("extra_args", extra_args),
+            ("multi_modal_data", multi_modal_data),
+            ("mm_routing_info", mm_routing_info),
+        ):
+            if value is not None:
+                request[name] = value
+        return self._generate(request, routing_constraints, response_buffer_size)
+
+    def generate_from_request(
+        self, request: Mapping[str, Any], response_buffer_size: int = 100
+    ) -> asyncio.Future[AsyncResponseStream]:
+        """Do as :meth:`generate`, for a request that is put together already.
+
+        Args:
+            request: a dict with ``token_ids``, and optionally ``model``, the option dicts, ``router_config_override``,
+                ``mm_routing_info``, and ``routing``: ``backend_instance_id`` or ``decode_worker_id``, ``dp_rank``,
+                ``allowed_worker_ids``, ``lora_name``, ``cache_namespace``, ``strict_priority``. All of it is passed on.
+                With ``annotations: ["query_instance_id:"]`` nothing is booked or sent: the stream is one item with the
+                choice and the prompt in ``routing_data``.
+            response_buffer_size: as in :meth:`generate`.
+        """
+        return self._generate(request, None, response_buffer_size)
+
+    def _generate(
+        self, given: Mapping[str, Any], constraints: RoutingConstraints | None, buffer_size: int
+    ) -> asyncio.Future[AsyncResponseStream]:
+        request = _request.build(given)
+        buffer_size = operator.index(buffer_size)
+        if buffer_size < 0:
+            raise InvalidArgument(f"response_buffer_size must be non-negative, got {buffer_size}")
+        routing = request["routing"]
+        pinned = routing.get("backend_instance_id", routing.get("decode_worker_id"))
+        mm = request.get("mm_routing_info") or {}
+        choose = functools.partial(
+            self._router.best_worker,
+            mm.get("routing_token_ids", request["token_ids"]),
+            request["router_config_override"],
+            lora_name=routing.get("lora_name"),
+            cache_namespace=routing.get("cache_namespace"),
+            block_mm_infos=mm.get("block_mm_infos"),
+            worker_id=pinned,
+            dp_rank=routing.get("dp_rank"),
+            allowed_worker_ids=routing.get("allowed_worker_ids"),
+            routing_constraints=_constraints(constraints),
+            strict_priority=routing.get("strict_priority", 0),
+        )
+        if any(str(note).startswith("query_instance_id") for note in request["annotations"]):
+            return self._answer(lambda: self._query(request, choose), choose)
+        return self._answer(lambda: self._send(request, choose, pinned, buffer_size), choose)
+
+    def _send(
+        self, request: dict[str, Any], choose: Callable[..., tuple[int, int, int]], pinned: int | None, buffer_size: int
+    ) -> AsyncResponseStream:
+        """Book and dispatch. Nothing stays booked if it fails."""
+        received = time.time()
+        request_id = str(uuid.uuid4())
+        with self._hub.lock:  # no worker leaves between the choice and the dispatch
+            worker_id, dp_rank, overlap = choose(request_id=request_id, update_indexer=True)
+            booking = _Booking(self._router, request_id, received)
+            try:
+                tokens = _request.listed(request["token_ids"])
+                booking.routed(worker_id, dp_rank, overlap, -(-len(tokens) // self.block_size))
+                routing = {**request["routing"], "dp_rank": dp_rank}
+                if pinned is not None:
+                    routing["backend_instance_id"] = pinned
+                instance = self._hub.instance(self._path, worker_id)
+                assert instance is not None, "the link knows exactly the registered workers"
+                message = {**request, "token_ids": tokens, "routing": routing}
+                call = instance.call(message, Context(request_id), buffer_size, booking)
+            except BaseException:
+                booking.ended()
+                raise
+        return AsyncResponseStream(call)
+
+    def _query(self, request: dict[str, Any], choose: Callable[..., tuple[int, int, int]]) -> AsyncResponseStream:
+        """Answer which worker would serve the request."""
+        worker_id, dp_rank, _ = choose()
+        data = {"worker_id": _who(worker_id, dp_rank), "token_ids": _request.listed(request["token_ids"])}
+        return _Answered([{**_EMPTY_ITEM, "token_ids": [], "routing_data": data}])
+
+    # -- the parts of a request
+
+    def best_worker(
+        self,
+        token_ids: Tokens,
+        router_config_override: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        update_indexer: bool = False,
+        block_mm_infos: _Infos = None,
+        lora_name: str | None = None,
+        routing_constraints: RoutingConstraints | None = None,
+        strict_priority: int = 0,
+        policy_class: str | None = None,
+        cache_namespace: str | None = None,
+    ) -> asyncio.Future[tuple[int, int, int]]:
+        """Choose a worker for a prompt; with a request id, book the prompt there in the same step.
+
+        Args:
+            token_ids: the prompt, ints in 0 .. 2**32-1; a buffer of uint32 is read in place.
+            router_config_override: for this request only: ``overlap_score_credit``, ``prefill_load_scale``,
+                ``router_temperature``, ``assume_kv_reuse``, ``track_prefill_tokens``, ``shared_cache_multiplier``, and
+                the deprecated ``overlap_score_weight``. They act (Dynamo accepts and ignores most); an unknown key is an
+                error (Dynamo drops it).
+            request_id: books: the worker counts as busy with the prompt until :meth:`free`. None only asks.
+            update_indexer: records the choice where the configuration has an approximate index; none exists yet.
+            block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
+            lora_name: LoRA adapter.
+            routing_constraints: which workers may be chosen.
+            strict_priority: 0 .. 2**32-1; for request queues, which do not exist yet.
+            policy_class: likewise.
+            cache_namespace: cache salt.
+
+        Returns:
+            ``(worker_id, dp_rank, overlap_blocks)``: the last is the number of leading full blocks of the prompt that
+            the chosen rank holds.
+
+        Raises:
+            TypeError, OverflowError, InvalidArgument: at the call, for a wrong argument.
+            NoWorkers, DuplicateRequest, Closed: when awaited.
+        """
+        choose = functools.partial(
+            self._router.best_worker,
+            token_ids,
+            router_config_override,
+            block_mm_infos=block_mm_infos,
+            lora_name=lora_name,
+            routing_constraints=_constraints(routing_constraints),
+            strict_priority=strict_priority,
+            policy_class=policy_class,
+            cache_namespace=cache_namespace,
+        )
+        return self._answer(functools.partial(choose, request_id=request_id, update_indexer=update_indexer), choose)
+
+    def mark_prefill_complete(self, request_id: str) -> asyncio.Future[None]:
+        """Say that a booked request's first token came. Twice is fine. ``RequestNotFound`` when awaited."""
+        return self._answer(lambda: self._router.mark_prefill_complete(request_id))
+
+    def free(self, request_id: str) -> asyncio.Future[None]:
+        """Say that a booked request ended, however it did. ``RequestNotFound`` when awaited.
+
+        An id whose worker has left can be freed once.
+        """
+        return self._answer(lambda: self._router.free(request_id))
+
+    # -- state
+
+    def get_potential_loads(
+        self,
+        token_ids: Tokens,
+        block_mm_infos: _Infos = None,
+        lora_name: str | None = None,
+        cache_namespace: str | None = None,
+    ) -> asyncio.Future[list[PotentialLoad]]:
+        """Tell what each rank would be busy with if it got the prompt; with no tokens, what it is busy with.
+
+        Returns:
+            A row per rank, in no particular order: ``worker_id``, ``dp_rank``, ``potential_prefill_tokens``,
+            ``potential_decode_blocks``, ``active_requests``. Without workers, none.
+        """
+        ask = functools.partial(self._router.get_potential_loads, token_ids, lora_name, cache_namespace, block_mm_infos)
+        return self._answer(ask, ask)
+
+    def get_overlap_scores(
+        self,
+        token_ids: Tokens,
+        router_config_override: Mapping[str, Any] | None = None,
+        block_mm_infos: _Infos = None,
+        lora_name: str | None = None,
+        include_shared: bool = True,
+        cache_namespace: str | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Tell how many leading blocks of the prompt each rank holds, by tier.
+
+        Args:
+            token_ids: the prompt.
+            router_config_override: not looked at, as in Dynamo: no override changes what a rank holds.
+            block_mm_infos, lora_name, cache_namespace: as in :meth:`best_worker`.
+            include_shared: whether to ask the shared cache; none exists yet.
+
+        Returns:
+            ``{"block_size", "num_blocks", "workers": [{"worker_id", "dp_rank", "device_blocks", "host_pinned_blocks",
+            "disk_blocks", ...}], "shared_cache": {...}}``; every rank has a row.
+        """
+        ask = functools.partial(self._router.get_overlap_scores, token_ids, lora_name, cache_namespace, block_mm_infos)
+        return self._answer(ask, ask)
+
+    def dump_events(self) -> asyncio.Future[str]:
+        """Give what the router knows of the ranks' blocks: a JSON list of RouterEvent, stores only, parents first."""
+        self._check_loop()
+        # A large index takes a while: not on the loop.
+        return asyncio.ensure_future(self._dump())
+
+    async def _dump(self) -> str:
+        self._check_open()
+        return await self._hub.loop.run_in_executor(None, self._router.dump_events)
+
+    # -- end
+
+    def close(self) -> None:
+        """Stop routing, and forget everything; streams that run go on. Closing again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._hub.detach(self._path, self._link)
+            self._router.close()
+
+    async def aclose(self) -> None:
+        """Close, from ``async`` code."""
+        self.close()
+
+    async def __aenter__(self) -> KvRouter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<KvRouter {self._path} block_size={self.block_size}{' closed' if self._closed else ''}>"
+
+    # -- helpers
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._hub.loop:
+            raise RuntimeError("this router belongs to another event loop than the one that is running")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the router was closed")
+        if self._hub.closed:
+            raise Closed("the runtime is shut down")
+
+    def _answer(self, do: Callable[[], T], probe: Callable[[], Any] | None = None) -> asyncio.Future[T]:
+        """Do something now, and give its result as a future.
+
+        With a `probe` it first waits, once, for the workers that the environment asks for. The probe finds what is wrong
+        with the arguments meanwhile.
+        """
+        self._check_loop()
+        if probe is not None and self._min_workers > 0:
+            if len(self._hub.instances(self._path)) < self._min_workers:
+                self._refuse(probe)
+                return asyncio.ensure_future(self._answer_later(do))
+            self._min_workers = 0
+        future: asyncio.Future[T] = self._hub.loop.create_future()
+        try:
+            self._check_open()
+            future.set_result(do())
+        except _ARGUMENT_ERRORS:
+            raise
+        except DynamoError as error:
+            future.set_exception(error)
+        return future
+
+    async def _answer_later(self, do: Callable[[], T]) -> T:
+        self._check_open()
+        await self._hub.wait_for(self._path, self._min_workers)
+        self._min_workers = 0
+        self._check_open()
+        return do()
+
+    def _refuse(self, probe: Callable[[], Any]) -> None:
+        try:
+            probe()
+        except _ARGUMENT_ERRORS:
+            raise
+        except DynamoError:
+            pass  # found when it is done
+
+
+_EMPTY_ITEM: dict[str, Any] = {
+    "token_ids": [],
+    "tokens": None,
+    "text": None,
+    "output_type": "text",
+    "cum_log_probs": None,
+    "log_probs": None,
+    "top_logprobs": None,
+    "finish_reason": None,
+    "index": None,
+}
+
+
+class _Booking:
+    """Watches a request: ends its prefill at the first item, frees it at the end, and completes its items."""
+
+    def __init__(self, router: Router, request_id: str, received: float) -> None:
+        self._router = router
+        self._request_id = request_id
+        self._received = received
+        self._started = time.perf_counter()
+        self._sent = self._started
+        self._first: float | None = None
+        self._freed = False
+
+    def routed(self, worker_id: int, dp_rank: int, overlap: int, blocks: int) -> None:
+        """Hear where the request goes, of how many blocks it has, and how many of them are cached there."""
+        self._worker = _who(worker_id, dp_rank)
+        self._hit_rate = min(overlap / blocks, 1.0) if blocks else 0.0
+        self._sent = time.perf_counter()
+
+    def item(self, item: Any) -> dict[str, Any]:
+        if not isinstance(item, Mapping):
+            raise WorkerError(
+                f"the worker's handler yielded {type(item).__name__}, expected a dict with token_ids: {item!r}"
+            )
+        answer = {**_EMPTY_ITEM, **item}
+        tokens = answer["token_ids"]
+        if not isinstance(tokens, (list, tuple)) or not all(type(token) is int for token in tokens):
+            raise WorkerError(f"the worker's handler yielded token_ids={tokens!r}, expected a list of int")
+        answer["token_ids"] = list(tokens)
+        data: dict[str, Any] = {}
+        if self._first is None:
+            self._first = time.perf_counter()
+            data["worker_id"] = self._worker
+            self._tell(self._router.mark_prefill_complete)
+        if answer["finish_reason"] is not None:
+            data["timing"] = self._timing(self._first)
+        if data:
+            answer["routing_data"] = data
+        return answer
+
+    def failure(self, error: Exception) -> Any:
+        raise error
+
+    def ended(self) -> None:
+        if not self._freed:
+            self._freed = True
+            self._tell(self._router.free)
+
+    def _tell(self, method: Callable[[str], None]) -> None:
+        """Tell the router; if it was closed, or the booking expired, there is nothing to tell."""
+        try:
+            method(self._request_id)
+        except DynamoError:
+            pass
+
+    def _timing(self, first: float) -> dict[str, float]:
+        return {
+            "request_received_ms": self._received * 1e3,
+            "prefill_wait_time_ms": (self._sent - self._started) * 1e3,
+            "prefill_time_ms": (first - self._sent) * 1e3,
+            "ttft_ms": (first - self._started) * 1e3,
+            "total_time_ms": (time.perf_counter() - self._started) * 1e3,
+            "kv_hit_rate": self._hit_rate,
+            "router_queue_depth": 0,
+        }
+
+
+class _Answered(AsyncResponseStream):
+    """A stream whose items are there already."""
+
+    __slots__ = ("_ready",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self._ready = items
+
+    async def __anext__(self) -> Any:
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.pop(0)
+
+    async def aclose(self) -> None:
+        self._ready.clear()
+
+    def __del__(self) -> None:
+        pass
+
+
+def _who(worker_id: int, dp_rank: int) -> dict[str, int]:
+    """Name the worker as Dynamo does for one that does both prefill and decode."""
+    return {
+        "prefill_worker_id": worker_id,
+        "prefill_dp_rank": dp_rank,
+        "decode_worker_id": worker_id,
+        "decode_dp_rank": dp_rank,
+    }
+
+
+def _constraints(value: RoutingConstraints | None) -> Any:
+    if value is not None and not isinstance(value, RoutingConstraints):
+        raise TypeError(f"routing_constraints: expected RoutingConstraints, got {type(value).__name__}")
+    return value
+
+
+def _check_affinity(ttl: int | None, mode: str) -> None:
+    if mode not in ("hard", "soft"):
+        raise InvalidArgument(f"invalid session affinity mode {mode!r}; expected 'hard' or 'soft'")
+    if ttl is not None:
+        if not 1 <= operator.index(ttl) <= _AFFINITY_TTL_MAX:
+            raise InvalidArgument(f"session_affinity_ttl_secs must be between 1 and {_AFFINITY_TTL_MAX}, got {ttl}")
+        raise NotImplementedError(f"session_affinity_ttl_secs={ttl} is not implemented: only None exists")
+    if mode != "hard":
+        raise NotImplementedError(f"session_affinity_mode={mode!r} is not implemented: only 'hard' exists")
+
+
+def _from_environment(variable: str, default: int) -> int:
+    text = os.environ.get(variable)
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        warnings.warn(
+            f"{variable}={text!r} is not an integer and is ignored: {default} stays", RuntimeWarning, stacklevel=3
+        )
+        return default

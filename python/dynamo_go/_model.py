@@ -1,0 +1,213 @@
+"""What a worker says of its model and engine when it registers: names as in ``dynamo.llm``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+from ._errors import InvalidArgument
+from ._hub import Card
+from ._runtime import Endpoint
+
+# Ranks that one worker may have: the limit of the C interface.
+_RANKS_MAX = 1 << 16
+_BLOCK_SIZE_MAX = 1 << 20
+
+
+class ModelInput(enum.Enum):
+    """What a worker takes. Only tokens can be routed."""
+
+    Text = "text"
+    Tokens = "tokens"
+    Tensor = "tensor"
+
+
+class ModelType(enum.Flag):
+    """What a worker answers; of no consequence to routing."""
+
+    Chat = enum.auto()
+    Completions = enum.auto()
+    Embedding = enum.auto()
+    TensorBased = enum.auto()
+    Prefill = enum.auto()
+
+
+class WorkerType(enum.Enum):
+    """The part a worker has in serving a request. Only the aggregated exists yet."""
+
+    Aggregated = "aggregated"
+    Prefill = "prefill"
+    Decode = "decode"
+    Encode = "encode"
+
+
+class ModelRuntimeConfig:
+    """What an engine is like. All attributes can be set; :func:`register_model` checks them.
+
+    ``total_kv_blocks``: blocks of the engine's cache, None if unknown.
+    ``max_num_seqs``: requests it runs at once, None if unknown.
+    ``max_num_batched_tokens``: prompt tokens it takes in one step, None if unknown.
+    ``data_parallel_start_rank`` (0) and ``data_parallel_size`` (1): its ranks, counted over all workers.
+    ``taints`` (empty set): labels that ``RoutingConstraints`` can ask for.
+    ``enable_local_indexer`` (True): of no consequence in memory, where nothing is lost.
+
+    The others take their defaults only: ``enable_eagle`` (False), ``stable_routing_id``, ``kv_state_endpoint``,
+    ``topology_domains``, ``kv_transfer_domain`` and ``kv_transfer_enforcement`` (None).
+    """
+
+    __slots__ = (
+        "data_parallel_size",
+        "data_parallel_start_rank",
+        "enable_eagle",
+        "enable_local_indexer",
+        "kv_state_endpoint",
+        "kv_transfer_domain",
+        "kv_transfer_enforcement",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "stable_routing_id",
+        "taints",
+        "topology_domains",
+        "total_kv_blocks",
+    )
+
+    def __init__(self) -> None:
+        self.total_kv_blocks: int | None = None
+        self.max_num_seqs: int | None = None
+        self.max_num_batched_tokens: int | None = None
+        self.data_parallel_start_rank: int = 0
+        self.data_parallel_size: int = 1
+        self.taints: set[str] = set()
+        self.enable_local_indexer: bool = True
+        self.enable_eagle: bool = False
+        self.stable_routing_id: str | None = None
+        self.kv_state_endpoint: str | None = None
+        self.topology_domains: dict[str, str] | None = None
+        self.kv_transfer_domain: str | None = None
+        self.kv_transfer_enforcement: str | None = None
+
+
+async def register_model(
+    model_input: ModelInput,
+    model_type: ModelType,
+    endpoint: Endpoint,
+    model_path: str,
+    model_name: str | None = None,
+    kv_cache_block_size: int | None = None,
+    router_config: Any = None,
+    runtime_config: ModelRuntimeConfig | None = None,
+    user_data: Any = None,
+    custom_template_path: str | None = None,
+    media_decoder: Any = None,
+    media_fetcher: Any = None,
+    lora_name: str | None = None,
+    base_model_path: str | None = None,
+    worker_type: WorkerType | None = None,
+    needs: Any = None,
+    self_host_metadata: Any = None,
+    *,
+    tensor_model_config: Any = None,
+    ignore_weights: bool = False,
+    max_gpu_lora_count: int | None = None,
+    model_aliases: Iterable[str] | None = None,
+    skip_model_assets: bool = False,
+) -> None:
+    """Say what the worker of an endpoint is like, before or after it serves. Again, it replaces what was said.
+
+    Nothing is read from `model_path` or the network, with or without `skip_model_assets`.
+
+    Args:
+        model_input: ``ModelInput.Tokens``.
+        model_type: any.
+        endpoint: the worker's endpoint.
+        model_path: the model; a name is enough.
+        model_name: the name it is served under.
+        kv_cache_block_size: tokens per KV block, 1 .. 1,048,576; None if not known. A router of another size refuses it.
+        runtime_config: what the engine is like. When its ranks change while it serves, its bookings are released.
+        worker_type: None or ``WorkerType.Aggregated``.
+        ignore_weights: of no consequence.
+        skip_model_assets: of no consequence.
+        router_config, user_data, custom_template_path, media_decoder, media_fetcher, lora_name, base_model_path, needs,
+            self_host_metadata, tensor_model_config, max_gpu_lora_count, model_aliases: must be None.
+
+    Raises:
+        InvalidArgument: a value out of range, or a block size that is not that of a router of this endpoint.
+        NotImplementedError: a feature that this version does not have.
+        Closed: the runtime is shut down.
+    """
+    for name, value in (
+        ("router_config", router_config),
+        ("user_data", user_data),
+        ("custom_template_path", custom_template_path),
+        ("media_decoder", media_decoder),
+        ("media_fetcher", media_fetcher),
+        ("lora_name", lora_name),
+        ("base_model_path", base_model_path),
+        ("needs", needs),
+        ("self_host_metadata", self_host_metadata),
+        ("tensor_model_config", tensor_model_config),
+        ("max_gpu_lora_count", max_gpu_lora_count),
+        ("model_aliases", model_aliases),
+    ):
+        if value is not None:
+            raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists")
+    _expect(model_input, ModelInput, "model_input")
+    _expect(model_type, ModelType, "model_type")
+    _expect(endpoint, Endpoint, "endpoint")
+    _expect(model_path, str, "model_path")
+    if model_input is not ModelInput.Tokens:
+        raise NotImplementedError(f"model_input={model_input} is not implemented: only ModelInput.Tokens exists")
+    if worker_type not in (None, WorkerType.Aggregated):
+        _expect(worker_type, WorkerType, "worker_type")
+        raise NotImplementedError(f"worker_type={worker_type} is not implemented: only WorkerType.Aggregated exists")
+    config = ModelRuntimeConfig() if runtime_config is None else runtime_config
+    _expect(config, ModelRuntimeConfig, "runtime_config")
+    card = _card(config, kv_cache_block_size)
+    endpoint._hub.check()
+    endpoint._hub.describe(endpoint._path, endpoint.connection_id(), card)
+
+
+def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:
+    for name, default in (
+        ("enable_eagle", False),
+        ("stable_routing_id", None),
+        ("kv_state_endpoint", None),
+        ("topology_domains", None),
+        ("kv_transfer_domain", None),
+        ("kv_transfer_enforcement", None),
+    ):
+        value = getattr(config, name)
+        if value != default:
+            raise NotImplementedError(f"runtime_config.{name}={value!r} is not implemented: only {default!r} exists")
+    if isinstance(config.taints, str):
+        raise TypeError("runtime_config.taints: expected a set of str, got str")
+    for taint in config.taints:
+        _expect(taint, str, "runtime_config.taints")
+    start = _count(config.data_parallel_start_rank, "data_parallel_start_rank", 0, (1 << 32) - 1)
+    size = _count(config.data_parallel_size, "data_parallel_size", 1, _RANKS_MAX)
+    _count(start + size - 1, "data_parallel_start_rank + data_parallel_size - 1", 0, (1 << 32) - 1)
+    return Card(
+        block_size=_maybe(block_size, "kv_cache_block_size", 1, _BLOCK_SIZE_MAX),
+        dp_start=start,
+        dp_size=size,
+        max_num_batched_tokens=_maybe(config.max_num_batched_tokens, "max_num_batched_tokens", 0, (1 << 64) - 1),
+        total_kv_blocks=_maybe(config.total_kv_blocks, "total_kv_blocks", 0, (1 << 64) - 1),
+        taints=frozenset(config.taints),
+    )
+
+
+def _maybe(value: int | None, name: str, low: int, high: int) -> int | None:
+    return None if value is None else _count(value, name, low, high)
+
+
+def _count(value: int, name: str, low: int, high: int) -> int:
+    _expect(value, int, name)
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name}={value}, expected {low} .. {high}")
+    return value
+
+
+def _expect(value: object, kind: type, name: str) -> None:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{name}: expected {kind.__name__}, got {type(value).__name__} ({value!r})")

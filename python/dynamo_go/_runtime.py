@@ -1,0 +1,320 @@
+"""The runtime: workers and routers of one process find each other here, and requests travel from one to the other."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._call import AsyncResponseStream
+from ._context import Context
+from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
+from ._hub import Hub
+from ._instance import Instance
+
+_PLANES = {
+    # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
+    "discovery_backend": (("mem",), ("etcd", "file", "kubernetes"), "Unknown key-value store type {!r}"),
+    "request_plane": (("tcp",), ("nats",), "Invalid request plane mode: {!r}"),
+    "event_plane": (("zmq",), ("nats",), "Invalid event_plane value {!r}"),
+    "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
+}
+
+
+class DistributedRuntime:
+    """Discovers workers and carries requests. Only the in-memory runtime exists: all in one process, on one event loop.
+
+    Workers and routers that share one runtime object see each other; two runtimes never do, not even in one process::
+
+        runtime = DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+
+    Args:
+        event_loop: the loop that everything runs on.
+        discovery_backend: "mem".
+        request_plane: "tcp". In memory, requests are handed over as they are, whatever the name.
+        enable_nats: must not be true.
+        event_plane: None or "zmq"; likewise.
+        response_plane: None or "tcp"; likewise.
+
+    Raises:
+        InvalidArgument: a back-end nobody has.
+        NotImplementedError: a back-end that Dynamo has and this version does not.
+    """
+
+    def __init__(
+        self,
+        event_loop: asyncio.AbstractEventLoop,
+        discovery_backend: str,
+        request_plane: str,
+        enable_nats: bool | None = None,
+        *,
+        event_plane: str | None = None,
+        response_plane: str | None = None,
+    ) -> None:
+        if not isinstance(event_loop, asyncio.AbstractEventLoop):
+            raise TypeError(f"event_loop: expected an event loop, got {type(event_loop).__name__}")
+        _check_plane("discovery_backend", discovery_backend)
+        _check_plane("request_plane", request_plane)
+        _check_plane("event_plane", "zmq" if event_plane is None else event_plane)
+        _check_plane("response_plane", "tcp" if response_plane is None else response_plane)
+        if enable_nats:
+            raise NotImplementedError("enable_nats=True is not implemented: the in-memory runtime needs no NATS")
+        self._hub = Hub(event_loop)
+        # What the n-th endpoint object of any path is called: a worker has one id on all its paths.
+        self._ids: list[int] = []
+        self._taken: dict[str, int] = {}
+
+    def endpoint(self, path: str) -> Endpoint:
+        """Name an endpoint: ``"namespace.component.endpoint"``, also with ``dyn://`` before it.
+
+        Each object returned is one worker of that path, should it serve; a router takes any of them.
+
+        Raises:
+            InvalidArgument: the path has another form.
+        """
+        if not isinstance(path, str):
+            raise TypeError(f"path: expected str, got {type(path).__name__}")
+        parts = path.removeprefix("dyn://").split(".")
+        if len(parts) != 3 or not all(parts):
+            raise InvalidArgument(
+                f"Invalid endpoint path {path!r}. Expected format: 'namespace.component.endpoint' "
+                "or 'dyn://namespace.component.endpoint'"
+            )
+        return Endpoint(self, ".".join(parts))
+
+    def shutdown(self) -> None:
+        """Stop all workers. Those that serve with `graceful_shutdown` end their requests first, for at most 30 s.
+
+        Nothing can be started again; routers raise ``Closed``. Calling it again does nothing.
+        """
+        self._hub.shutdown()
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that everything runs on."""
+        return self._hub.loop
+
+    def _take_id(self, path: str) -> int:
+        with self._hub.lock:
+            n = self._taken.get(path, 0)
+            self._taken[path] = n + 1
+            while len(self._ids) <= n:
+                self._ids.append(secrets.randbits(64))
+            return self._ids[n]
+
+
+class Endpoint:
+    """One endpoint of one worker. Made by :meth:`DistributedRuntime.endpoint`."""
+
+    def __init__(self, runtime: DistributedRuntime, path: str) -> None:
+        self._runtime = runtime
+        self._hub = runtime._hub
+        self._path = path
+        self._id: int | None = None
+        self._instances: weakref.WeakSet[Instance] = weakref.WeakSet()  # those that serve, the hub keeps
+
+    def connection_id(self) -> int:
+        """The worker's id, 0 .. 2**64-1. It does not change.
+
+        The first object of every path has the same id, so that one worker can have several endpoints; the second has
+        another, and so on. It is given when it is first needed, so a router's endpoint object does not count.
+        """
+        if self._id is None:
+            self._id = self._runtime._take_id(self._path)
+        return self._id
+
+    def serve_endpoint(
+        self,
+        handler: Callable[..., Any],
+        graceful_shutdown: bool = True,
+        metrics_labels: Any = None,
+        health_check_payload: Mapping[str, Any] | None = None,
+    ) -> asyncio.Future[None]:
+        """Serve requests, from now on; the worker is a candidate of every router when this returns.
+
+        Serving an endpoint again while it serves adds another worker of the same configuration, with an id of its own
+        (see :meth:`Client.instance_ids`).
+
+        Args:
+            handler: an asynchronous generator function, ``handler(request)`` or ``handler(request, context)``; see
+                :class:`Context`. Behind a ``KvRouter`` it yields dicts with ``token_ids``.
+            graceful_shutdown: let requests in flight end when the runtime shuts down.
+            metrics_labels: not used in memory.
+            health_check_payload: not used in memory.
+
+        Returns:
+            A future that is done when the worker has stopped. Cancelling it stops the worker at once: it leaves the
+            candidates, and its requests in flight end with ``Disconnected``. It need not be kept.
+
+        Raises:
+            InvalidArgument: the worker's KV block size is not that of a router.
+            Closed: the runtime is shut down.
+        """
+        self._hub.check()
+        if not callable(handler):
+            raise TypeError(f"handler: expected an asynchronous generator function, got {type(handler).__name__}")
+        own = self.connection_id()
+        worker_id = own if not self._instances else self._runtime._take_id(self._path)
+        instance = Instance(self._hub, self._path, own, worker_id, handler, graceful_shutdown)
+        self._hub.serve(instance)
+        self._instances.add(instance)
+        instance.served.add_done_callback(lambda _: self._instances.discard(instance))
+        return instance.served
+
+    async def register_endpoint_instance(self) -> None:
+        """Make the worker a candidate again, after :meth:`unregister_endpoint_instance`."""
+        self._hub.check()
+        for instance in self._own():
+            self._hub.register(instance)
+
+    async def unregister_endpoint_instance(self) -> None:
+        """Take the worker from the candidates while it goes on serving what it has."""
+        self._hub.check()
+        for instance in self._own():
+            self._hub.unregister(instance)
+
+    async def client(self, router_mode: Any = None) -> Client:
+        """Give a client that calls the workers of this path, without regard to caches.
+
+        Args:
+            router_mode: None: :meth:`Client.generate` goes round robin. Other modes do not exist yet.
+        """
+        self._hub.check()
+        if router_mode is not None:
+            raise NotImplementedError(f"router_mode={router_mode!r} is not implemented: only None, round robin, exists")
+        return Client(self._hub, self._path)
+
+    def _own(self) -> list[Instance]:
+        return [instance for instance in self._instances if not instance.served.done()]
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._path}>"
+
+
+class Annotated:
+    """One item of a client's stream: data, or an error."""
+
+    __slots__ = ("_data", "_error")
+
+    def __init__(self, data: Any, error: Exception | None = None) -> None:
+        self._data = data
+        self._error = error
+
+    def data(self) -> Any:
+        """What the handler yielded; None for an error."""
+        return self._data
+
+    def is_error(self) -> bool:
+        """Whether the request ended with an error, which is then its last item."""
+        return self._error is not None
+
+    def comments(self) -> list[str]:
+        """The error's message, if it is one."""
+        return [] if self._error is None else [str(self._error)]
+
+    def __repr__(self) -> str:
+        return f"<Annotated {self._data!r}>" if self._error is None else f"<Annotated error {self._error!r}>"
+
+
+class Client:
+    """Calls the workers of an endpoint. Requests are handed over as they are, not copied.
+
+    A stream's items are :class:`Annotated`, an error the last of them; with ``annotated=False`` they are what the
+    handler yields, and an error is raised.
+    """
+
+    def __init__(self, hub: Hub, path: str) -> None:
+        self._hub = hub
+        self._path = path
+        self._turn = random.randrange(1 << 16)
+
+    def instance_ids(self) -> list[int]:
+        """The ids of the workers that serve now."""
+        return list(self._hub.instances(self._path))
+
+    async def wait_for_instances(self) -> list[int]:
+        """Wait until a worker serves, and give the ids of all that do."""
+        self._hub.check()
+        return await self._hub.wait_for(self._path, 1)
+
+    async def random(self, request: Any, annotated: bool = True, context: Context | None = None) -> AsyncResponseStream:
+        """Call a worker at random. Raises ``NoWorkers`` if none serves."""
+        return self._call(random.choice(self._some()), request, annotated, context)
+
+    async def round_robin(
+        self, request: Any, annotated: bool = True, context: Context | None = None
+    ) -> AsyncResponseStream:
+        """Call the workers in turn. Raises ``NoWorkers`` if none serves."""
+        instances = self._some()
+        self._turn += 1
+        return self._call(instances[self._turn % len(instances)], request, annotated, context)
+
+    async def generate(
+        self, request: Any, annotated: bool = True, context: Context | None = None
+    ) -> AsyncResponseStream:
+        """Call a worker as the client's mode says: in turn."""
+        return await self.round_robin(request, annotated, context)
+
+    async def direct(
+        self, request: Any, instance_id: int, annotated: bool = True, context: Context | None = None
+    ) -> AsyncResponseStream:
+        """Call one worker. Raises ``WorkerNotFound`` if it does not serve."""
+        self._hub.check()
+        instance = self._hub.instance(self._path, instance_id)
+        if instance is None:
+            raise WorkerNotFound(f"instance_id={instance_id} does not serve {self._path!r}")
+        return self._call(instance, request, annotated, context)
+
+    def _some(self) -> list[Instance]:
+        self._hub.check()
+        instances = list(self._hub.instances(self._path).values())
+        if not instances:
+            raise NoWorkers(f"no worker serves {self._path!r}")
+        return instances
+
+    def _call(self, instance: Instance, request: Any, annotated: bool, context: Context | None) -> AsyncResponseStream:
+        call = instance.call(request, context or Context(), _CLIENT_BUFFER, _Annotate() if annotated else _Plain())
+        return AsyncResponseStream(call)
+
+
+# Items that a handler may be ahead of a client's reader, as in `KvRouter.generate`.
+_CLIENT_BUFFER = 100
+
+
+class _Plain:
+    """Items and errors as they are."""
+
+    def item(self, item: Any) -> Any:
+        return item
+
+    def failure(self, error: Exception) -> Any:
+        raise error
+
+    def ended(self) -> None:
+        pass
+
+
+class _Annotate(_Plain):
+    """Items and errors wrapped."""
+
+    def item(self, item: Any) -> Annotated:
+        return Annotated(item)
+
+    def failure(self, error: Exception) -> Annotated:
+        return Annotated(None, error)
+
+
+def _check_plane(argument: str, value: object) -> None:
+    existing, elsewhere, complaint = _PLANES[argument]
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: expected str, got {type(value).__name__}")
+    if value in elsewhere:
+        raise NotImplementedError(f"{argument}={value!r} is not implemented: only {_listed(existing)} exists")
+    if value not in existing:
+        raise InvalidArgument(f"{complaint.format(value)}. Valid values: {_listed((*existing, *elsewhere))}")
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, words))
