@@ -30,6 +30,16 @@ type completionRequest struct {
 	} `json:"stream_options"`
 }
 
+// metrics is this engine's addition: what happened by its own clock, which the host's delays do not touch.
+type metrics struct {
+	QueueMS float64 `json:"queue_ms"` // from arrival to admission
+	TTFTMS  float64 `json:"ttft_ms"`  // from arrival to the first token
+}
+
+func metricsOf(p progress) *metrics {
+	return &metrics{QueueMS: float64(p.queue) / 1e6, TTFTMS: float64(p.ttft) / 1e6}
+}
+
 type usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
@@ -61,6 +71,7 @@ type completion struct {
 	Model   string   `json:"model"`
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage,omitempty"`
+	Metrics *metrics `json:"metrics,omitempty"` // wherever Usage is
 }
 
 // apiError is an error in the shape that OpenAI clients expect.
@@ -220,14 +231,15 @@ func (m *Mocker) completions(w http.ResponseWriter, r *http.Request) {
 func (m *Mocker) whole(w http.ResponseWriter, r *http.Request, req *completionRequest, box *mailbox, answer *completion) bool {
 	var tokens []block.Token
 	for {
-		more, cached, finished, ok := m.await(r, box)
+		more, p, ok := m.await(r, box)
 		if !ok {
 			return false
 		}
 		tokens = append(tokens, more...)
-		if finished {
-			u := usageOf(len(req.Prompt), len(tokens), cached)
+		if p.finished {
+			u := usageOf(len(req.Prompt), len(tokens), p.cached)
 			answer.Choices, answer.Usage = []choice{{TokenIDs: tokens, FinishReason: length()}}, &u
+			answer.Metrics = metricsOf(p)
 			writeJSON(w, http.StatusOK, answer)
 			return true
 		}
@@ -248,21 +260,21 @@ func (m *Mocker) stream(w http.ResponseWriter, r *http.Request, req *completionR
 	w.Header().Set("Cache-Control", "no-cache")
 	sent := 0
 	for {
-		tokens, cached, finished, ok := m.await(r, box)
+		tokens, p, ok := m.await(r, box)
 		if !ok {
 			return false
 		}
 		sent += len(tokens)
 		out = out[:0]
 		answer.Choices = []choice{{TokenIDs: tokens}}
-		if finished {
+		if p.finished {
 			answer.Choices[0].FinishReason = length()
 		}
 		ok = event(answer)
-		if finished {
+		if p.finished {
 			if req.StreamOptions.IncludeUsage {
-				u := usageOf(len(req.Prompt), sent, cached)
-				answer.Choices, answer.Usage = []choice{}, &u
+				u := usageOf(len(req.Prompt), sent, p.cached)
+				answer.Choices, answer.Usage, answer.Metrics = []choice{}, &u, metricsOf(p)
 				ok = event(answer) && ok
 			}
 			out = append(out, "data: [DONE]\n\n"...)
@@ -272,25 +284,25 @@ func (m *Mocker) stream(w http.ResponseWriter, r *http.Request, req *completionR
 		if _, err := w.Write(out); err != nil || control.Flush() != nil || !ok {
 			return false
 		}
-		if finished {
+		if p.finished {
 			return true
 		}
 	}
 }
 
 // await waits for tokens; ok is false when the client or the engine is gone.
-func (m *Mocker) await(r *http.Request, box *mailbox) (tokens []block.Token, cached int, finished, ok bool) {
+func (m *Mocker) await(r *http.Request, box *mailbox) (tokens []block.Token, p progress, ok bool) {
 	for {
 		select {
 		case <-box.ready:
 			// Nothing is there when the take before came between two deliveries.
-			if tokens, cached, finished = box.take(); len(tokens) > 0 {
-				return tokens, cached, finished, true
+			if tokens, p = box.take(); len(tokens) > 0 {
+				return tokens, p, true
 			}
 		case <-r.Context().Done():
-			return nil, 0, false, false
+			return nil, progress{}, false
 		case <-m.stop:
-			return nil, 0, false, false
+			return nil, progress{}, false
 		}
 	}
 }

@@ -70,6 +70,7 @@ func TestWholeCompletionAndItsUsage(t *testing.T) {
 	require.Len(t, first.Choices[0].TokenIDs, 5)
 	require.Equal(t, "length", *first.Choices[0].FinishReason)
 	require.Equal(t, usageOf(9, 5, 0), *first.Usage)
+	require.Equal(t, metrics{QueueMS: 0, TTFTMS: 1}, *first.Metrics, "a step takes at least the inter-token time")
 
 	again := whole(t, m, `{"prompt": [[1,2,3,4,5,6,7,8,9]], "max_tokens": 5}`)
 	require.Equal(t, usageOf(9, 5, 8), *again.Usage)
@@ -103,6 +104,7 @@ func TestStreamedCompletion(t *testing.T) {
 		var got []uint32
 		for i, c := range chunks {
 			require.Nil(t, c.Usage)
+			require.Nil(t, c.Metrics)
 			require.Equal(t, chunks[0].ID, c.ID)
 			require.Len(t, c.Choices, 1)
 			require.NotEmpty(t, c.Choices[0].TokenIDs)

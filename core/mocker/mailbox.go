@@ -11,19 +11,18 @@ import (
 type mailbox struct {
 	ready chan struct{} // holds an item when there is something to take
 
-	mu       sync.Mutex
-	tokens   []block.Token
-	cached   int
-	finished bool
+	mu     sync.Mutex
+	tokens []block.Token
+	latest progress
 }
 
 func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
 
 // generated implements sink.
-func (b *mailbox) generated(tokens []block.Token, cached int, finished bool) {
+func (b *mailbox) generated(tokens []block.Token, p progress) {
 	b.mu.Lock()
 	b.tokens = append(b.tokens, tokens...)
-	b.cached, b.finished = cached, finished
+	b.latest = p
 	b.mu.Unlock()
 	select {
 	case b.ready <- struct{}{}:
@@ -32,9 +31,10 @@ func (b *mailbox) generated(tokens []block.Token, cached int, finished bool) {
 }
 
 // take empties the box.
-func (b *mailbox) take() (tokens []block.Token, cached int, finished bool) {
+func (b *mailbox) take() ([]block.Token, progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tokens, b.tokens = b.tokens, nil
-	return tokens, b.cached, b.finished
+	tokens := b.tokens
+	b.tokens = nil
+	return tokens, b.latest
 }

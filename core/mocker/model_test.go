@@ -24,6 +24,8 @@ type modelRequest struct {
 	pages     []*modelPage
 	tokens    []block.Token // computed ones
 	cached    int
+	arrived   int
+	admitted  int
 	out       int
 	first     int
 	wake      int
@@ -164,7 +166,7 @@ func (m *model) admit(r *modelRequest) bool {
 	for len(r.pages)*m.blockSize < len(r.prompt) {
 		m.take(r)
 	}
-	r.state, r.order = prefill, m.tick()
+	r.state, r.order, r.admitted = prefill, m.tick(), m.now
 	return true
 }
 
@@ -206,7 +208,12 @@ func (m *model) generate(r *modelRequest) {
 	} else {
 		r.wake = min(r.first+r.out*int(m.interToken)+int(m.coalesce), r.first+(r.maxTokens-1)*int(m.interToken))
 	}
-	m.log.at(m.now, r.id, tokens, r.cached, r.state == over)
+	m.log.at(m.now, r.id, tokens, progress{
+		cached:   r.cached,
+		queue:    int64(r.admitted - r.arrived),
+		ttft:     int64(r.first - r.arrived),
+		finished: r.state == over,
+	})
 }
 
 // run lets time pass until now.
@@ -245,6 +252,7 @@ func (m *model) due() {
 }
 
 func (m *model) submit(r *modelRequest) {
+	r.arrived = m.now
 	m.requests = append(m.requests, r)
 	m.startStep()
 }

@@ -78,6 +78,7 @@ func (r *rates) pagesFor(n int) int { return (n + r.blockSize - 1) / r.blockSize
 func (s *scheduler) submit(q *sequence, now int64) {
 	s.advance(now)
 	s.totals.Requests++
+	q.arrived = s.now
 	s.queue = append(s.queue, q)
 	s.startStep()
 }
@@ -185,7 +186,7 @@ func (s *scheduler) admit(q *sequence) bool {
 	s.reserved += later
 	q.cached = hits * s.blockSize
 	q.computed = q.cached
-	q.state = prefill
+	q.state, q.admitted = prefill, s.now
 	q.order = s.orders
 	s.orders++
 	s.prefilling = append(s.prefilling, q)
@@ -270,7 +271,7 @@ func (s *scheduler) generate(q *sequence) {
 		q.wake = min(last, q.first+int64(q.out)*s.interToken+s.coalesce)
 		heap.Fix(&s.decoding, q.heap)
 	}
-	q.sink.generated(tokens, q.cached, finished)
+	q.sink.generated(tokens, progress{q.cached, q.admitted - q.arrived, q.first - q.arrived, finished})
 }
 
 // keep puts a generated token into the pages of the sequence.

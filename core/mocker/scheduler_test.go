@@ -13,8 +13,8 @@ import (
 // recorder writes down what happened, one line each.
 type recorder struct{ lines []string }
 
-func (r *recorder) at(now, id int, tokens []block.Token, cached int, finished bool) {
-	r.lines = append(r.lines, fmt.Sprintf("%d: request %d got %v, cached %d, finished %v", now, id, tokens, cached, finished))
+func (r *recorder) at(now, id int, tokens []block.Token, p progress) {
+	r.lines = append(r.lines, fmt.Sprintf("%d: request %d got %v, %+v", now, id, tokens, p))
 }
 
 func (r *recorder) removed(h block.EngineHash) {
@@ -55,9 +55,9 @@ type tap struct {
 	id  int
 }
 
-func (t *tap) generated(tokens []block.Token, cached int, finished bool) {
+func (t *tap) generated(tokens []block.Token, p progress) {
 	t.log.changes(t.s)
-	t.log.at(int(t.s.now), t.id, tokens, cached, finished)
+	t.log.at(int(t.s.now), t.id, tokens, p)
 }
 
 // checkPool verifies the invariants of a pool, and of the scheduler over it.

@@ -4,8 +4,16 @@ import "github.com/dynamo-go/dynamo-go/core/block"
 
 // A sink receives the tokens of one sequence. It is called by whoever drives the scheduler and must not block.
 type sink interface {
-	// generated delivers tokens that are due; cached is the number of prompt tokens that were found in the cache.
-	generated(tokens []block.Token, cached int, finished bool)
+	// generated delivers tokens that are due, and how the sequence is doing.
+	generated(tokens []block.Token, p progress)
+}
+
+// progress is what is known of a sequence once it generates.
+type progress struct {
+	cached   int   // prompt tokens that were found in the cache
+	queue    int64 // ns of the engine's time that it waited to be admitted
+	ttft     int64 // and from its arrival to its first token
+	finished bool
 }
 
 // state is where a sequence is in its life: waiting -> prefill -> decode -> over; over from anywhere when cancelled.
@@ -32,11 +40,13 @@ type sequence struct {
 	cached   int           // prompt tokens found in the cache
 	computed int           // tokens whose keys and values are in pages
 	tail     []block.Token // the computed tokens after the last full block, once prefill is over
-	first    int64         // when the first token was due, ns
-	out      int           // tokens generated
-	wake     int64         // when the next tokens are delivered, ns
-	order    uint64        // of admission: breaks ties between equal times
-	heap     int           // position in the scheduler's heap, -1 when not in it
+	arrived  int64         // ns, like all times here
+	admitted int64
+	first    int64  // when the first token was due
+	out      int    // tokens generated
+	wake     int64  // when the next tokens are delivered
+	order    uint64 // of admission: breaks ties between equal times
+	heap     int    // position in the scheduler's heap, -1 when not in it
 }
 
 // newSequence prepares a request; hashing the prompt here keeps it out of the scheduler.
