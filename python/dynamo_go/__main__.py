@@ -1,0 +1,41 @@
+"""``python -m dynamo_go``: tools around the router. Each command loads its own modules, and only those."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# Command: the module with its main(arguments), and its job.
+_COMMANDS = {
+    "events": ("._events", "print an engine's KV cache events, live or from hex, as JSON lines"),
+    "mocker": (".mocker", "run an inference engine without a GPU, with real KV events"),
+    "demo": (".demo.cli", "compare KV routing with round robin and random on a public trace"),
+    "version": ("._version", "print the versions of the package, the library and its C interface"),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {name:10}{text}" for name, (_, text) in _COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m dynamo_go",
+        description="Tools around a KV-cache-aware request router.",
+        epilog=f"commands:\n{commands}\n\n'python -m dynamo_go COMMAND --help' tells more, with examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=_COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives its exit status."""
+    options = _parser().parse_args(arguments)
+    module = importlib.import_module(_COMMANDS[options.command][0], __package__)
+    status: int = module.main(options.arguments)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
