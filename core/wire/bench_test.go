@@ -72,6 +72,6 @@ func BenchmarkNormalize(b *testing.B) {
 func TestDecodeAllocatesByBatch(t *testing.T) {
 	for name, payload := range workloads(t) {
 		got := testing.AllocsPerRun(100, func() { _, _ = wire.DecodeBatch(payload, wire.Limits{}) })
-		require.LessOrEqual(t, got, 6.0, name)
+		require.LessOrEqual(t, got, 8.0, name) // 4, and under -race a decoder now and then, which the pool drops at random
 	}
 }

@@ -67,6 +67,16 @@ var forms = func() (t [256]form) {
 	return t
 }()
 
+// fixed is the whole size of a value with a given first byte, where that byte tells it and nothing is nested.
+var fixed = func() (t [256]uint8) {
+	for c, f := range forms {
+		if f.width == 0 && f.class != classInvalid && f.class != classArray && f.class != classMap {
+			t[c] = f.head + f.body
+		}
+	}
+	return t
+}()
+
 var (
 	errTruncated = errors.New("ends inside a value, or announces more than there is")
 	errCode      = errors.New("holds a byte that starts no value")
@@ -78,6 +88,10 @@ func skip(b []byte, pos int) (end int, err error) {
 	for pending := 1; pending > 0; pending-- {
 		if pending > len(b)-pos {
 			return 0, errTruncated
+		}
+		if size := fixed[b[pos]]; size != 0 {
+			pos += int(size)
+			continue
 		}
 		f := &forms[b[pos]]
 		if f.class == classInvalid {
@@ -102,6 +116,9 @@ func skip(b []byte, pos int) (end int, err error) {
 		default:
 			pos += int(n)
 		}
+	}
+	if pos > len(b) {
+		return 0, errTruncated
 	}
 	return pos, nil
 }
