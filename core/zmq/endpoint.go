@@ -144,16 +144,15 @@ func CheckRanges(events, replay, host string, first, size uint32) error {
 		if base == "" {
 			continue
 		}
-		for _, rank := range []uint32{first, first + size - 1} {
-			s, err := RankEndpoint(base, host, rank)
-			if err != nil {
-				return err
-			}
-			if rank == first {
-				e, _ := parse(s)
-				bases = append(bases, e)
-			}
+		s, err := RankEndpoint(base, host, first)
+		if err != nil {
+			return err
 		}
+		if _, err := RankEndpoint(base, host, first+size-1); err != nil {
+			return err
+		}
+		e, _ := parse(s)
+		bases = append(bases, e)
 	}
 	if len(bases) == 2 && overlap(bases[0], bases[1], size) {
 		return fmt.Errorf("%w: events %q and replay %q overlap for ranks %d to %d", ErrEndpoint, events, replay, first, first+size-1)
