@@ -1,6 +1,7 @@
 package mocker
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,7 @@ func TestParseConfig(t *testing.T) {
 
 func TestPromptTokens(t *testing.T) {
 	for text, want := range map[string]promptTokens{
+		`null`:            nil,
 		`[]`:              {},
 		`[[]]`:            {},
 		`[1, 2,3]`:        {1, 2, 3},
@@ -60,7 +62,6 @@ func TestPromptTokens(t *testing.T) {
 	}
 	for text, fault := range map[string]string{
 		`"hello"`:         "no tokenizer",
-		`null`:            "no tokenizer",
 		`7`:               "no tokenizer",
 		`{"a": [1]}`:      "no tokenizer",
 		`["a", "b"]`:      `prompt[0] is "a"`,
@@ -84,4 +85,51 @@ func TestPromptTokens(t *testing.T) {
 		require.Equal(t, "prompt", *bad.Param)
 		require.ErrorContains(t, err, fault, text)
 	}
+}
+
+func TestUnmarshalRequestReadsWhatJSONReads(t *testing.T) {
+	for _, body := range []string{
+		`{"prompt": [1,2,3], "max_tokens": 7, "stream": true}`,
+		`{"stream_options": {"include_usage": true, "prompt": [9]}, "x": ["prompt", {"prompt": [8]}], "prompt":[ 1 , 2 ]}`,
+		`{"model": "\"prompt\": [1]", "user": "prompt", "prompt" : [[4, 5]], "n": 1}`,
+		`{"prompt": [1], "prompt": [2, 3]}`,
+		`{"prompt": [1], "prompt": "text"}`,
+		`{"prompt": [], "max_tokens": 1}`,
+		`{"prompt": [1, -2]}`,
+		`{"prompt": [007]}`,
+		`{"prompt": [1,]}`,
+		`{"prompt": [1 2]}`,
+		`{"prompt": [1], }`,
+		`{"prompt": [1]`,
+		`{"prompt": [1`,
+		`{"prompt": `,
+		`{"prompt"`,
+		`{"prompt`,
+		`{"prompt\`,
+		`{"a": nonsense, "prompt": [1]}`,
+		`{"prompt": 5, "max_tokens": 1}`,
+		`["prompt", [1]]`,
+		`}{"prompt": [1]}`,
+		``,
+	} {
+		var got, want completionRequest
+		gotErr, wantErr := unmarshalRequest([]byte(body), &got), json.Unmarshal([]byte(body), &want)
+		require.Equal(t, wantErr == nil, gotErr == nil, "%s: %v, %v", body, gotErr, wantErr)
+		if wantErr == nil {
+			require.Equal(t, want, got, body)
+		}
+	}
+}
+
+func FuzzUnmarshalRequest(f *testing.F) {
+	f.Add([]byte(`{"a": {"prompt": 1}, "prompt": [1, 22,333], "stream": true}`))
+	f.Add([]byte(`{"prompt": [[1]], "model": "\\\"prompt"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var got, want completionRequest
+		gotErr, wantErr := unmarshalRequest(body, &got), json.Unmarshal(body, &want)
+		require.Equal(t, wantErr == nil, gotErr == nil, "%v, %v", gotErr, wantErr)
+		if wantErr == nil {
+			require.Equal(t, want, got)
+		}
+	})
 }

@@ -154,7 +154,7 @@ func (m *Mocker) read(w http.ResponseWriter, r *http.Request) (*completionReques
 		return nil, badRequest("", "the body could not be read: %v", err)
 	}
 	req := &completionRequest{}
-	if err := json.Unmarshal(body, req); err != nil {
+	if err := unmarshalRequest(body, req); err != nil {
 		var bad *apiError
 		if errors.As(err, &bad) {
 			return nil, bad
