@@ -339,14 +339,22 @@ func TestReplayThatStopsHalfWay(t *testing.T) {
 			return true
 		}
 		var v view
-		f := follow(t, e, &v, func(c *Config) { c.ReplayTimeout, c.Retries = 10*time.Millisecond, 3 })
+		// The first round waits long enough for every request to be seen.
+		wait := 10 * time.Millisecond
+		if round == 0 {
+			wait = time.Second
+		}
+		f := follow(t, e, &v, func(c *Config) { c.ReplayTimeout, c.Retries = wait, 3 })
 		if round == 0 {
 			eventually(t, "the contiguous part is kept", func() bool { return len(v.ids()) == 2 })
+			require.Equal(t, Recovering, f.Status().State)
 		}
 		eventually(t, "retries are spent", f.is(Partial))
 		require.Contains(t, f.Status().Reason, reasonNoAnswer)
 		require.Empty(t, v.ids(), "what was learnt before the hole is dropped")
-		require.Equal(t, []uint64{0, 2, 2, 2}, e.requests()[:4], "asked for again from the next missing")
+		if round == 0 {
+			require.Equal(t, []uint64{0, 2, 2, 2}, e.requests(), "asked for again from the next missing")
+		}
 		eventually(t, "subscribed", subscribed(e))
 		e.publish(store(t, 100))
 		eventually(t, "live events are served", func() bool { return slices.Contains(v.ids(), 100) })

@@ -365,17 +365,20 @@ func TestSlowSubscriberLosesTheNewest(t *testing.T) {
 	require.False(t, box.put(nil, 0))
 }
 
-func TestRouterWaitsForASlowPeerAndOutlivesAPanic(t *testing.T) {
+// answering is a router socket: "panic" panics, "flood" is answered for ever, anything else by 100 messages of 1 MiB.
+func answering(t *testing.T, o Options) (r *RouterSocket, flooding, flooded chan struct{}) {
+	t.Helper()
 	body := make([]byte, 1<<20)
-	started := make(chan struct{}, 1)
-	r, err := ListenRouter("tcp://127.0.0.1:0", Options{WriteTimeout: 200 * time.Millisecond}, func(req [][]byte, reply func(...[]byte) error) {
+	flooding, flooded = make(chan struct{}), make(chan struct{})
+	r, err := ListenRouter("tcp://127.0.0.1:0", o, func(req [][]byte, reply func(...[]byte) error) {
 		switch string(req[1]) {
 		case "panic":
 			panic("handler")
 		case "flood":
-			started <- struct{}{}
+			close(flooding)
 			for reply(nil, body) == nil {
 			}
+			close(flooded)
 		default:
 			for range 100 {
 				reply(nil, body)
@@ -383,32 +386,44 @@ func TestRouterWaitsForASlowPeerAndOutlivesAPanic(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	dial := func() *Conn {
-		c, err := Dial(context.Background(), r.Addr(), Dealer, Options{})
-		require.NoError(t, err)
-		return c
-	}
-	c := dial()
-	defer c.Close()
-	require.NoError(t, c.Send(nil, []byte("panic")))
-	_, err = c.Recv()
+	t.Cleanup(func() { r.Close() })
+	return r, flooding, flooded
+}
+
+func ask(t *testing.T, r *RouterSocket, what string) *Conn {
+	t.Helper()
+	c, err := Dial(context.Background(), r.Addr(), Dealer, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.Send(nil, []byte(what)))
+	return c
+}
+
+func TestRouterOutlivesAPanic(t *testing.T) {
+	r, _, _ := answering(t, Options{})
+	c := ask(t, r, "panic")
+	_, err := c.Recv()
 	require.Error(t, err)
 	eventually(t, "counted", func() bool { return r.Stats().Panics == 1 })
-
-	d := dial()
-	defer d.Close()
-	require.NoError(t, d.Send(nil, []byte("hundred")))
+	d := ask(t, r, "hundred")
 	for range 100 {
 		f, err := d.Recv()
 		require.NoError(t, err)
 		require.Len(t, f[1], 1<<20)
 	}
+}
 
-	e := dial() // never reads: its handler ends by the write timeout
-	defer e.Close()
-	require.NoError(t, e.Send(nil, []byte("flood")))
-	<-started
+func TestRouterWaitsForASlowPeer(t *testing.T) {
+	r, flooding, flooded := answering(t, Options{WriteTimeout: 50 * time.Millisecond})
+	ask(t, r, "flood") // never reads
+	<-flooding
+	within(t, "the write timeout", func() struct{} { return <-flooded })
+
+	r, flooding, flooded = answering(t, Options{})
+	ask(t, r, "flood")
+	<-flooding
 	within(t, "close", r.Close)
+	<-flooded
 	require.NoError(t, r.Close())
 }
 

@@ -15,8 +15,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// HeartbeatTimeout is the silence after which a peer counts as gone; unused without Heartbeat. Default 3 Heartbeats.
 	HeartbeatTimeout time.Duration
-	// WriteTimeout bounds how long the peer may take nothing while we send; negative for no bound. Default 15 s for a
-	// dialled connection, 30 s for a RouterSocket, no bound for a Pub, whose queue drops instead.
+	// WriteTimeout bounds sending one message to a peer that is slow to take it; negative for no bound. Default 15 s for
+	// a dialled connection, 30 s for a RouterSocket, no bound for a Pub, whose queue drops instead.
 	WriteTimeout time.Duration
 	// BackoffMin and BackoffMax bound the wait before a Subscriber dials again: it doubles from one to the other, and
 	// a random part of up to a half is taken off. Defaults 50 ms and 2 s: an engine that is back is followed within 2 s.

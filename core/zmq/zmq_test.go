@@ -165,7 +165,10 @@ type script struct {
 const prelude = `
 import sys, json, zmq
 ctx = zmq.Context()
-def hear(): return json.loads(sys.stdin.readline())
+def hear():
+    line = sys.stdin.readline()
+    if not line: sys.exit(0)
+    return json.loads(line)
 def say(x): print(json.dumps(x), flush=True)
 def sock(kind, **opts):
     s = ctx.socket(kind); s.linger = 0; s.rcvtimeo = 20000
