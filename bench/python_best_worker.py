@@ -97,7 +97,9 @@ def main() -> None:
             "list, hot: book, mark, free": lambda n: book(router, hot, n),
         }
         stats = router.stats()
-        print(f"{args.workers} workers, {stats['blocks']:,} blocks, {len(hot):,} tokens a prompt; microseconds a decision")
+        print(
+            f"{args.workers} workers, {stats['blocks']:,} blocks, {len(hot):,} tokens a prompt; microseconds a decision"
+        )
         print(f"{'':30}{'CPU min':>10}{'median':>10}{'wall min':>10}{'median':>10}")
         for name, call in cases.items():
             measure(call)  # warm

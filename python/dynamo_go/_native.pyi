@@ -1,10 +1,14 @@
 # The extension module. Arguments are positional only; dynamo_go.Router gives them names, defaults and meaning.
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias, final
+from collections.abc import Iterable
+from typing import Protocol, SupportsIndex, TypeAlias, final
 
 from typing_extensions import Buffer
 
-Tokens: TypeAlias = Sequence[int] | Buffer
+class TokenSequence(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> SupportsIndex: ...
+
+Tokens: TypeAlias = TokenSequence | Buffer
 
 @final
 class Router:

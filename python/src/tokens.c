@@ -214,7 +214,11 @@ static int copy_elements(const Py_buffer *view, int is_signed, uint32_t *values,
 static int from_view(prompt_tokens *tokens) {
   const Py_buffer *view = &tokens->view;
   int is_signed;
-  if (view->ndim != 1 || !integer_format(view, &is_signed)) return 1;
+  if (view->ndim != 1) {
+    PyErr_Format(PyExc_TypeError, "token_ids: expected one dimension, got %d", view->ndim);
+    return -1;
+  }
+  if (!integer_format(view, &is_signed)) return 1;
   if (view->itemsize != 1 && view->itemsize != 2 && view->itemsize != 4 && view->itemsize != 8) return 1;
   Py_ssize_t n = view->len / view->itemsize;
   if (view->itemsize == 4 && !is_signed && (uintptr_t)view->buf % sizeof(uint32_t) == 0) {

@@ -1,0 +1,515 @@
+"""The extension: arguments, tokens, errors, memory, forks."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import tracemalloc
+import urllib.request
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import dynamo_go
+from dynamo_go import Closed, InvalidArgument, Router, _errors, _native, compute_block_hash_for_seq
+
+HASH_1_TO_4 = 14643705804678351452
+
+
+def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60)
+
+
+class Number:
+    """An int by __index__ only."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+class Items:
+    """A sequence that is neither list nor tuple."""
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, i: int) -> int:
+        return self.values[i]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [1, 2, 3, 4],
+        (1, 2, 3, 4),
+        range(1, 5),
+        bytes([1, 2, 3, 4]),
+        bytearray([1, 2, 3, 4]),
+        array("I", [1, 2, 3, 4]),
+        array("b", [1, 2, 3, 4]),
+        array("H", [1, 2, 3, 4]),
+        array("q", [1, 2, 3, 4]),
+        memoryview(array("I", [1, 2, 3, 4])),
+        memoryview(array("I", [1, 9, 2, 9, 3, 9, 4, 9]))[::2],
+        memoryview(b"x\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0")[1:].cast("I"),  # not aligned
+        numpy.array([1, 2, 3, 4], dtype=numpy.uint32),
+        numpy.array([1, 2, 3, 4], dtype=numpy.int64),
+        numpy.array([1, 2, 3, 4], dtype=">u4"),
+        numpy.array([1, 0, 2, 0, 3, 0, 4], dtype=numpy.uint32)[::2],
+        [Number(1), numpy.int64(2), 3, numpy.uint8(4)],
+        Items([1, 2, 3, 4]),
+        [True, 2, 3, 4],
+    ],
+    ids=lambda tokens: type(tokens).__name__,
+)
+def test_tokens_of_every_kind_hash_alike(tokens: Any) -> None:
+    assert compute_block_hash_for_seq(tokens, 4) == [HASH_1_TO_4]
+
+
+def test_tokens_reach_the_ends_of_uint32() -> None:
+    ends = [0, 2**30 - 1, 2**30, 2**31, 2**32 - 2, 2**32 - 1]
+    want = compute_block_hash_for_seq(array("I", ends), 2)
+    assert compute_block_hash_for_seq(ends, 2) == want
+    assert compute_block_hash_for_seq(tuple(ends), 2) == want
+    assert compute_block_hash_for_seq(numpy.array(ends, dtype=numpy.int64), 2) == want
+    assert compute_block_hash_for_seq(numpy.array(ends, dtype=numpy.uint64), 2) == want
+    assert compute_block_hash_for_seq(range(2**32 - 1, 2**32 - 5, -1), 4) == compute_block_hash_for_seq(
+        [2**32 - 1, 2**32 - 2, 2**32 - 3, 2**32 - 4], 4
+    )
+
+
+@pytest.mark.parametrize("tokens", [[], (), range(0), b"", array("I"), numpy.array([], dtype=numpy.uint32), Items([])])
+def test_no_tokens_are_no_blocks(tokens: Any) -> None:
+    assert compute_block_hash_for_seq(tokens, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "position", "value"),
+    [
+        ([1, -1], 1, "-1"),
+        ((1, 2**32), 1, "4294967296"),
+        ([2**64], 0, "18446744073709551616"),
+        ([0, 0, -(2**70)], 2, "-1180591620717411303424"),
+        (range(-1, 3), 0, "-1"),
+        (range(2**32 - 1, 2**32 + 1), 1, "4294967296"),
+        (array("i", [1, -2]), 1, "-2"),
+        (array("b", [-3]), 0, "-3"),
+        (array("h", [-4]), 0, "-4"),
+        (array("q", [2**32]), 0, "4294967296"),
+        (numpy.array([2**63], dtype=numpy.uint64), 0, "9223372036854775808"),
+        ([Number(-5)], 0, "-5"),
+    ],
+)
+def test_tokens_out_of_uint32_are_named(tokens: Any, position: int, value: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(f"token_ids[{position}]={value}")):
+        compute_block_hash_for_seq(tokens, 4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([1.5], r"token_ids\[0\]: expected int, got float"),
+        ([1, "2"], r"token_ids\[1\]: expected int, got str"),
+        ((None,), r"token_ids\[0\]: expected int, got NoneType"),
+        (numpy.array([1.0]), r"token_ids\[0\]: expected int, got numpy.float64"),
+        (array("d", [1.0]), r"token_ids\[0\]: expected int, got float"),
+        (numpy.zeros((2, 2), dtype=numpy.uint32), "expected one dimension, got 2"),
+        ("1234", "got str"),
+        (None, "got NoneType"),
+        (7, "got int"),
+        ((n for n in range(4)), "got generator"),
+        ({1, 2}, "got set"),
+        ({1: 2}, "got dict"),
+    ],
+)
+def test_tokens_of_a_wrong_type_are_named(tokens: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        compute_block_hash_for_seq(tokens, 4)
+
+
+@pytest.mark.parametrize("tokens", [range(2**24 + 1), range(10**30), bytes(2**24 + 1)], ids=["range", "huge", "bytes"])
+def test_too_many_tokens_are_refused_before_memory_is_taken(tokens: Any) -> None:
+    with pytest.raises(InvalidArgument, match="more than 16777216"):
+        compute_block_hash_for_seq(tokens, 4)
+
+
+def test_an_int_that_python_does_not_print_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="cannot be shown"):
+        compute_block_hash_for_seq([10**5000], 4)
+
+
+def test_a_list_that_shrinks_while_it_is_read_is_refused() -> None:
+    tokens: list[Any] = []
+
+    class Shrinks:
+        def __index__(self) -> int:
+            tokens.clear()
+            return 1
+
+    tokens += [Shrinks(), *range(1000)]
+    with pytest.raises(RuntimeError, match="changed its size"):
+        compute_block_hash_for_seq(tokens, 4)
+
+
+def test_an_error_of_a_token_is_passed_on() -> None:
+    class Fails:
+        def __index__(self) -> int:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        compute_block_hash_for_seq([1, Fails()], 4)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**20 + 1, 2**32, 2**63 - 1, -(2**63)])
+def test_block_sizes_out_of_range_are_named(size: int) -> None:
+    with pytest.raises(InvalidArgument, match=str(size)):
+        compute_block_hash_for_seq([1, 2], size)
+    with pytest.raises(InvalidArgument, match=str(size)):
+        Router(size)
+
+
+def test_sequence_hashes() -> None:
+    # Local hashes 11, 22, 33 chained, as ai-dynamo-runtime 1.6.1 does.
+    assert _native.sequence_hashes([11, 22, 33]) == [11, 750553365844651409, 3257565445809651757]
+    with pytest.raises(InvalidArgument, match="-1"):
+        _native.sequence_hashes([-1])
+    with pytest.raises(TypeError, match="expected int, got str"):
+        _native.sequence_hashes(["1"])  # type: ignore[list-item]
+
+
+def test_every_status_has_a_class_of_its_name() -> None:
+    """Header, library and Python agree on the statuses."""
+    header = (Path(dynamo_go.__file__).parent / "include" / "dynamo_go.h").read_text()
+    declared = {int(v): n for n, v in re.findall(r"^  DGO_(\w+) = (\d+)", header, re.M) if n != "OK"}
+    statuses = _native.statuses()
+    assert {value: name for value, (name, _) in statuses.items()} == declared
+    special = {"INTERNAL": _errors.DynamoError, "BAD_HANDLE": _errors.DynamoError, "FORKED": _errors.ForkError}
+    for name, kind in statuses.values():
+        if name == "NOT_IMPLEMENTED":
+            assert kind is NotImplementedError
+        else:
+            assert kind is special.get(name) or kind.__name__ == name.title().replace("_", "")
+    raised = {kind for _, kind in statuses.values()}
+    for kind in vars(_errors).values():
+        if isinstance(kind, type) and issubclass(kind, _errors.DynamoError):
+            assert kind in raised, f"{kind.__name__} is never raised"
+
+
+def test_versions_agree() -> None:
+    header = (Path(dynamo_go.__file__).parent / "include" / "dynamo_go.h").read_text()
+    found = re.search(r'DGO_VERSION "(.*)"', header)
+    assert found is not None
+    assert _native.version() == dynamo_go.__version__ == found[1]
+    assert _native.abi_version() == 1
+
+
+def test_public_names_are_there() -> None:
+    for name in dynamo_go.__all__:
+        assert getattr(dynamo_go, name) is not None
+    assert set(dynamo_go.__all__) <= set(dir(dynamo_go))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dynamo_go.nothing
+
+
+def test_importing_starts_nothing() -> None:
+    program = (
+        "import os, dynamo_go\n"
+        "dynamo_go.Router, dynamo_go.NoWorkers\n"
+        "assert len(os.listdir('/proc/self/task')) == 1\n"
+        "assert 'libdynamo_go' not in open('/proc/self/maps').read()\n"
+        "dynamo_go.Router(16)\n"
+        "assert 'libdynamo_go' in open('/proc/self/maps').read()\n"
+        "print('ok')"
+    )
+    assert run(program).stdout == "ok\n"
+
+
+def test_a_forked_child_gets_an_error_from_every_call() -> None:
+    program = """
+import os, sys
+from dynamo_go import ForkError, Router, _native
+router = Router(16)
+router.add_worker(1)
+reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
+calls = [
+    lambda: Router(16), lambda: router.best_worker([1]), lambda: router.free("x"), lambda: router.health(),
+    lambda: router.get_potential_loads([]), lambda: router.close(), lambda: _native.config_check("{}"),
+    lambda: _native.block_hashes([1], 1, None, None, None, False), lambda: reader.next(0), lambda: reader.close(),
+    lambda: _native.Mocker(None), lambda: _native.decode_batch(b"", None), lambda: _native.sequence_hashes([1]),
+]
+child = os.fork()
+if child == 0:
+    for call in calls:
+        try:
+            call()
+        except ForkError as error:
+            assert isinstance(error, RuntimeError) and "spawn" in str(error)
+        else:
+            os._exit(1)
+    del router, reader
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert router.best_worker([1])[0] == 1
+print("ok")
+"""
+    result = run(program)
+    assert result.stdout == "ok\n", result.stderr
+
+
+def test_a_child_forked_before_first_use_works() -> None:
+    program = """
+import os
+from dynamo_go import Router
+child = os.fork()
+router = Router(16)
+router.add_worker(1)
+assert router.best_worker([1])[0] == 1
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run(program).stdout == "0\n"
+
+
+def test_interpreter_exit_is_quiet_with_everything_open() -> None:
+    program = """
+from dynamo_go import Router, _native
+router = Router(16)
+router.add_worker(1, kv_events="tcp://127.0.0.1:1")
+reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
+router.best_worker(range(64), request_id="in flight")
+"""
+    result = run(program)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def resident() -> int:
+    """Bytes of memory this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def leak_cases() -> dict[str, Callable[[], object]]:
+    router = Router(4)
+    for worker in range(70):  # more rows than fit the extension's own memory
+        router.add_worker(worker)
+    tokens, buffer = list(range(64)), array("I", range(64))
+    event = {"event_id": 1, "data": {"stored": {"parent_hash": None, "blocks": [{"block_hash": 1, "tokens_hash": 2}]}}}
+
+    def fails(call: Callable[[], object]) -> Callable[[], object]:
+        def body() -> None:
+            try:
+                call()
+            except (InvalidArgument, TypeError, dynamo_go.DynamoError):
+                return
+            raise AssertionError("did not fail")
+
+        return body
+
+    def cycle() -> None:
+        router.best_worker(tokens, request_id="a")
+        router.mark_prefill_complete("a")
+        router.add_output_block("a", 1, 0.5)
+        router.free("a")
+
+    return {
+        "list": lambda: router.best_worker(tokens),
+        "buffer": lambda: router.best_worker(buffer),
+        "range": lambda: router.best_worker(range(64)),
+        "items": lambda: router.best_worker(Items(tokens)),
+        "everything": lambda: router.best_worker(
+            tokens, {"router_temperature": 1}, None, True, "l", "n", [None], None, 0, {1, 2}, {"required_taints": []}
+        ),
+        "cycle": cycle,
+        "loads": lambda: router.get_potential_loads(tokens),
+        "scores": lambda: router.get_overlap_scores(tokens),
+        "explain": lambda: router.explain(tokens),
+        "hashes": lambda: compute_block_hash_for_seq(tokens, 4),
+        "sequences": lambda: _native.sequence_hashes([1, 2, 3]),
+        "event": lambda: router.apply_event(1, event, duplicate_stores="set"),
+        "add": lambda: router.add_worker(1, taints=["a", "b"]),
+        "state": lambda: (router.workers(), router.health(), router.stats(), router.dump_events()),
+        "config": lambda: _native.config_check("{}"),
+        "new": lambda: Router(16).close(),
+        "token fails": fails(lambda: router.best_worker([1, 2, -3])),
+        "item fails": fails(lambda: router.best_worker([1, 2, "3"])),  # type: ignore[list-item]
+        "buffer fails": fails(lambda: router.best_worker(array("i", [-1]))),
+        "type fails": fails(lambda: router.best_worker(None)),  # type: ignore[arg-type]
+        "allowed fails": fails(lambda: router.best_worker(tokens, allowed_worker_ids=[1, -1])),
+        "late fails": fails(lambda: router.best_worker(None, allowed_worker_ids=[1])),  # type: ignore[arg-type]
+        "unknown id": fails(lambda: router.free("nobody")),
+        "taints fail": fails(lambda: router.add_worker(1, taints=["a", 2])),  # type: ignore[list-item]
+        "new fails": fails(lambda: Router(0)),
+        "event fails": fails(lambda: router.apply_event(1, b"{")),
+        "payload fails": fails(lambda: _native.decode_batch(b"\xc1", None)),
+        "config fails": fails(lambda: _native.config_check("[]")),
+        "hash fails": fails(lambda: compute_block_hash_for_seq(tokens, 0)),
+    }
+
+
+SLOW = {"state", "explain", "scores", "everything", "loads"}  # 70 rows of JSON, traced
+
+
+@pytest.mark.parametrize("name", list(leak_cases()))
+def test_calls_leak_nothing(name: str) -> None:
+    call = leak_cases()[name]
+    for _ in range(50 if name in SLOW else 300):
+        call()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        held = resident()
+        for _ in range(200 if name in SLOW else 2000):
+            call()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 20_000, "Python objects"
+    assert resident() - held < 10 << 20, "memory of the process"
+
+
+def test_arguments_keep_their_reference_counts() -> None:
+    router = Router(4)
+    router.add_worker(1)
+    token, bad = 2**31, object()
+    tokens: list[Any] = [token] * 8
+    name, buffer = "a-request-" + str(id(tokens)), array("I", range(8))
+    held = [token, bad, tokens, name, buffer]
+    before = [sys.getrefcount(x) for x in held]
+    for _ in range(50):
+        router.best_worker(tokens, request_id=name, lora_name=name, policy_class=name)
+        router.free(name)
+        router.best_worker(buffer)
+        with pytest.raises(TypeError):
+            router.best_worker([*tokens, bad])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            router.best_worker(tokens, request_id=bad)  # type: ignore[arg-type]
+    assert [sys.getrefcount(x) for x in held] == before
+
+
+def test_a_buffer_is_released() -> None:
+    buffer = bytearray(range(16))
+    compute_block_hash_for_seq(buffer, 4)
+    words = array("I", range(16))
+    compute_block_hash_for_seq(words, 4)
+    with pytest.raises(InvalidArgument):
+        compute_block_hash_for_seq(words, 0)
+    buffer.append(1)  # BufferError while a view is held
+    words.append(1)
+
+
+def test_threads_call_and_close_together() -> None:
+    routers = [Router(4, seed=1) for _ in range(4)]
+    failures: list[BaseException] = []
+    start = threading.Barrier(8)
+
+    def work(n: int) -> None:
+        router = routers[n % 4]
+        start.wait()
+        try:
+            for i in range(300):
+                name = f"{n}-{i}"
+                router.add_worker(n * 1000 + i % 7)
+                router.best_worker(range(4 * (i % 50)), request_id=name)
+                router.get_potential_loads(bytes(40_000))  # releases the GIL
+                router.free(name)
+            if n >= 4:
+                router.close()
+        except Closed:
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    for router in routers:
+        with pytest.raises(Closed):
+            router.best_worker([])
+
+
+def test_decode_batch() -> None:
+    # [1.5, [["AllBlocksCleared"]], 3] as MessagePack.
+    payload = b"\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91\x91\xb0AllBlocksCleared\x03"
+    line = _native.decode_batch(payload, 2**64 - 2)
+    assert line.count("\n") == 1
+    assert '"seq":18446744073709551614' in line and '"type":"cleared"' in line and '"dp_rank":3' in line
+    assert '"seq":null' in _native.decode_batch(payload, None)
+    with pytest.raises(InvalidArgument):
+        _native.decode_batch(payload[:-1], None)
+    with pytest.raises(TypeError):
+        _native.decode_batch("text", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "nonsense", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:65536", "udp://a:1", "tcp://*:5557"],
+)
+def test_event_reader_refuses_malformed_endpoints(endpoint: str) -> None:
+    with pytest.raises(InvalidArgument, match="endpoint"):
+        _native.EventReader(endpoint, None, None)
+
+
+def test_event_reader_follows_a_mocker() -> None:
+    mocker = _native.Mocker('{"block_size": 4}')
+    info = json.loads(mocker.info())
+    reader = _native.EventReader(info["kv_events"], info["replay"], None)
+
+    def complete(first: int) -> None:
+        body = json.dumps({"model": info["model"], "prompt": list(range(first, first + 8)), "max_tokens": 1}).encode()
+        request = urllib.request.Request(info["http"] + "/v1/completions", body, {"Content-Type": "application/json"})
+        urllib.request.urlopen(request).read()
+
+    def stored() -> list[dict[str, Any]]:
+        for _ in range(100):
+            lines = reader.next(100)
+            if lines is not None:
+                return [json.loads(line) for line in lines.splitlines()]
+        raise AssertionError("no event came")
+
+    complete(0)  # before the reader is connected, perhaps: the replay gives it
+    assert stored()[0]["token_ids"][:4] == [0, 1, 2, 3]
+    complete(100)
+    event = stored()[0]
+    assert event["type"] == "stored" and event["token_ids"][0] == 100 and event["block_size"] == 4
+    assert reader.next(0) is None
+    with pytest.raises(InvalidArgument, match="timeout_ms=101"):
+        reader.next(101)
+    reader.close()
+    reader.close()
+    with pytest.raises(Closed):
+        reader.next(0)
+    mocker.close()
+    with pytest.raises(Closed):
+        mocker.info()
+
+
+@pytest.mark.parametrize("config", ["", "[]", '{"unknown": 1}', '{"blocks": -1}', '{"blocks": 1e999}'])
+def test_mocker_refuses_bad_configurations(config: str) -> None:
+    with pytest.raises(InvalidArgument):
+        _native.Mocker(config)
+
+
+def test_mocker_names_an_address_it_cannot_bind() -> None:
+    with pytest.raises(dynamo_go.CannotConnect, match="203.0.113.1"):
+        _native.Mocker('{"http": "203.0.113.1:1"}')

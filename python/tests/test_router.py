@@ -1,0 +1,591 @@
+"""Router: what it takes, what it answers, and the cases that users of other routers reported."""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dynamo_go import (
+    Closed,
+    DuplicateRequest,
+    DuplicateWorker,
+    DynamoError,
+    EventRefused,
+    InvalidArgument,
+    KvRouterConfig,
+    NoWorkers,
+    RequestNotFound,
+    Router,
+    WorkerNotFound,
+    compute_block_hash_for_seq,
+)
+
+BIG = 0xF123456789ABCDEF
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    with Router(4, seed=1) as router:
+        yield router
+
+
+def store(
+    router: Router,
+    worker_id: int,
+    tokens: Any,
+    *,
+    block_size: int = 4,
+    first: int = 1,
+    parent: int | None = None,
+    **kw: Any,
+) -> None:
+    """Store a prompt's blocks under the names first, first + 1, ..."""
+    hashes = compute_block_hash_for_seq(tokens, block_size)
+    blocks = [{"block_hash": first + i, "tokens_hash": h} for i, h in enumerate(hashes)]
+    data = {"stored": {"parent_hash": parent, "blocks": blocks}}
+    router.apply_event(worker_id, {"event_id": 0, "data": data}, **kw)
+
+
+def remove(router: Router, worker_id: int, *names: int) -> None:
+    router.apply_event(worker_id, {"event_id": 0, "data": {"removed": {"block_hashes": list(names)}}})
+
+
+def overlap(router: Router, tokens: Any, worker_id: int) -> int:
+    rows = router.get_overlap_scores(tokens)["workers"]
+    return int(next(row["device_blocks"] for row in rows if row["worker_id"] == worker_id))
+
+
+def load(router: Router, worker_id: int, tokens: Any = ()) -> tuple[int, int, int]:
+    """(prefill tokens, decode blocks, requests) of a worker."""
+    row = next(row for row in router.get_potential_loads(tokens) if row["worker_id"] == worker_id)
+    return row["potential_prefill_tokens"], row["potential_decode_blocks"], row["active_requests"]
+
+
+# -- the decision
+
+
+def test_the_holder_of_the_prefix_is_chosen(router: Router) -> None:
+    for worker in (1, 2, 3):
+        router.add_worker(worker)
+    prompt = list(range(40))
+    store(router, 2, prompt)
+    assert router.best_worker(prompt) == (2, 0, 10)
+    assert router.best_worker(prompt[:10] + [99]) == (2, 0, 2)
+    remove(router, 2, 1)
+    assert router.best_worker(prompt)[2] == 0
+
+
+def test_wide_values_come_back_equal() -> None:
+    """https://github.com/krypton-byte/neonize/pull/186 : ids and hashes were cut to 32 bits or came back negative."""
+    with Router(4, seed=2**64 - 1) as router:
+        router.add_worker(BIG, dp_start=7)
+        names = [-(2**63), -1, BIG, 2**64 - 2]
+        prompt = list(range(2**32 - 16, 2**32))
+        hashes = compute_block_hash_for_seq(prompt, 4)
+        blocks = [{"block_hash": n, "tokens_hash": h} for n, h in zip(names, hashes, strict=True)]
+        event = {"event_id": 2**64 - 1, "dp_rank": 7, "data": {"stored": {"parent_hash": None, "blocks": blocks}}}
+        router.apply_event(BIG, event)
+        assert router.best_worker(prompt) == (BIG, 7, 4)
+        assert router.get_potential_loads(prompt)[0]["worker_id"] == BIG
+        assert router.health()[0]["worker_id"] == BIG == router.workers()[0]["worker_id"]
+        stored = json.loads(router.dump_events())[0]["event"]["data"]["stored"]["blocks"]
+        assert [b["block_hash"] for b in stored] == [n % 2**64 for n in names]
+        assert [b["tokens_hash"] for b in stored] == hashes
+        remove_all = {"event_id": 0, "dp_rank": 7, "data": {"removed": {"block_hashes": [2**63, 2**64 - 1, BIG, -2]}}}
+        router.apply_event(BIG, remove_all)
+        assert router.stats()["pairs"] == 0
+
+
+def test_identity_keeps_caches_apart(router: Router) -> None:
+    router.add_worker(1)
+    prompt = list(range(8))
+    hashes = compute_block_hash_for_seq(prompt, 4, None, "lora", None, "salt")
+    blocks = [{"block_hash": i, "tokens_hash": h} for i, h in enumerate(hashes, 1)]
+    router.apply_event(1, {"event_id": 0, "data": {"stored": {"parent_hash": None, "blocks": blocks}}})
+    assert router.best_worker(prompt, lora_name="lora", cache_namespace="salt")[2] == 2
+    assert router.best_worker(prompt, lora_name="lora")[2] == 0
+    assert router.best_worker(prompt, cache_namespace="salt")[2] == 0
+    assert router.best_worker(prompt)[2] == 0
+    infos = [None, {"mm_objects": [{"mm_hash": BIG, "offsets": [[4, 8]]}]}]
+    with_image = compute_block_hash_for_seq(prompt, 4, infos)
+    assert with_image[0] == compute_block_hash_for_seq(prompt, 4)[0] and with_image[1] != hashes[1]
+    assert router.best_worker(prompt, block_mm_infos=infos)[2] == 0
+
+
+def test_who_may_be_chosen(router: Router) -> None:
+    router.add_worker(1, taints=["gpu"])
+    router.add_worker(2, dp_start=2, dp_size=2)
+    assert router.best_worker([1], worker_id=2, dp_rank=3)[:2] == (2, 3)
+    assert router.best_worker([1], dp_rank=2)[:2] == (2, 2)
+    assert router.best_worker([1], allowed_worker_ids=[1])[0] == 1
+    assert router.best_worker([1], allowed_worker_ids={2, 77})[0] == 2
+    assert router.best_worker([1], routing_constraints={"required_taints": {"gpu"}})[0] == 1
+    with pytest.raises(NoWorkers):
+        router.best_worker([1], allowed_worker_ids=[])
+    with pytest.raises(NoWorkers):
+        router.best_worker([1], routing_constraints={"required_taints": ["tpu"]})
+    with pytest.raises(WorkerNotFound):
+        router.best_worker([1], worker_id=3)
+    with pytest.raises(WorkerNotFound):
+        router.best_worker([1], worker_id=2, dp_rank=4)
+
+
+def test_overrides_act(router: Router) -> None:
+    router.add_worker(1)
+    router.add_worker(2)
+    prompt = list(range(64))
+    store(router, 1, prompt)
+    assert {router.best_worker(prompt)[0] for _ in range(50)} == {1}
+    chosen = {router.best_worker(prompt, {"overlap_score_credit": 0})[0] for _ in range(50)}
+    assert chosen == {1, 2}, "without credit both cost the same"
+    assert {router.best_worker(prompt, {"router_temperature": 5.0})[0] for _ in range(100)} == {1, 2}
+    router.best_worker(prompt, {"track_prefill_tokens": False}, "a")
+    assert load(router, 1)[0] == 0
+
+
+def test_seeded_choices_are_repeatable() -> None:
+    def choices(seed: int) -> list[int]:
+        with Router(4, seed=seed) as router:
+            for worker in range(5):
+                router.add_worker(worker)
+            return [router.best_worker([1, 2])[0] for _ in range(50)]
+
+    assert choices(7) == choices(7)
+    assert choices(7) != choices(8)
+
+
+def test_no_workers_then_one_joins(router: Router) -> None:
+    for _ in range(2):
+        with pytest.raises(NoWorkers):
+            router.best_worker([1, 2, 3, 4], request_id="a")
+        assert router.get_potential_loads([1]) == []
+        router.add_worker(1)
+        assert router.best_worker([1, 2, 3, 4], request_id="a") == (1, 0, 0)
+        router.remove_worker(1)
+
+
+def test_explain_shows_every_rank_and_books_nothing(router: Router) -> None:
+    router.add_worker(1)
+    router.add_worker(2)
+    store(router, 1, range(8))
+    told = router.explain(range(8), worker_id=1)
+    rows = {row["worker_id"]: row for row in told["workers"]}
+    assert rows[1]["overlap_blocks"] == 2 and rows[1]["cost"] < math.inf and rows[2]["excluded"]
+    assert router.stats()["active_requests"] == 0
+    assert load(router, 1) == (0, 0, 0)
+
+
+# -- workers and events
+
+
+def test_workers_join_change_and_leave(router: Router) -> None:
+    router.add_worker(1, dp_size=2, taints=("b", "a"), max_num_batched_tokens=8192, total_kv_blocks=100)
+    (row,) = router.workers()
+    assert (row["worker_id"], row["dp_size"], row["block_size"]) == (1, 2, 4)
+    assert sorted(row["taints"]) == ["a", "b"] and row["max_num_batched_tokens"] == 8192
+    router.add_worker(1, dp_size=1)
+    assert len(router.health()) == 1
+    with pytest.raises(DuplicateWorker, match="1"):
+        router.add_worker(1, kv_events="tcp://127.0.0.1:1")
+    router.remove_worker(1)
+    assert router.workers() == []
+    with pytest.raises(WorkerNotFound, match="1"):
+        router.remove_worker(1)
+
+
+def test_a_port_nobody_listens_on_is_a_state_not_an_error(router: Router) -> None:
+    start = time.monotonic()
+    router.add_worker(1, kv_events="tcp://127.0.0.1:1", replay={0: "tcp://127.0.0.1:2"})
+    assert time.monotonic() - start < 1
+    (row,) = router.health()
+    assert row["state"] != "exact" and row["last_seq"] is None and row["reason"]
+    assert abs(row["since"] - time.time()) < 60
+    assert router.best_worker([1])[0] == 1
+    assert router.workers()[0]["replay"] == {"0": "tcp://127.0.0.1:2"}
+
+
+def test_events_as_mapping_text_and_bytes(router: Router) -> None:
+    router.add_worker(1)
+    event = {"event_id": 1, "dp_rank": 0, "data": {"stored": {"parent_hash": None, "blocks": []}}}
+    hashes = compute_block_hash_for_seq([1, 2, 3, 4], 4)
+    event["data"]["stored"]["blocks"] = [{"block_hash": 5, "tokens_hash": hashes[0]}]  # type: ignore[index]
+    for form in (event, json.dumps(event), json.dumps(event).encode(), bytearray(json.dumps(event).encode())):
+        router.apply_event(1, form)  # type: ignore[arg-type]
+    assert overlap(router, [1, 2, 3, 4], 1) == 1
+    for _ in range(3):
+        remove(router, 1, 5)
+        assert overlap(router, [1, 2, 3, 4], 1) == 1, "stored four times, removed less often"
+    remove(router, 1, 5)
+    assert overlap(router, [1, 2, 3, 4], 1) == 0
+    for _ in range(4):
+        router.apply_event(1, event, duplicate_stores="set")
+    remove(router, 1, 5)
+    assert overlap(router, [1, 2, 3, 4], 1) == 0
+    router.apply_event(1, event)
+    router.apply_event(1, {"event_id": 9, "data": "cleared"})
+    assert overlap(router, [1, 2, 3, 4], 1) == 0
+
+
+def test_refused_events_change_nothing(router: Router) -> None:
+    router.add_worker(1)
+    store(router, 1, range(8))
+    before = router.dump_events()
+    with pytest.raises(EventRefused, match="99"):
+        store(router, 1, range(8), first=50, parent=99)
+    with pytest.raises(EventRefused):
+        store(router, 1, range(8), first=2, parent=2)
+    with pytest.raises(WorkerNotFound, match="2"):
+        store(router, 2, range(8))
+    for bad in (
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        "{}",
+        {"event_id": 1},
+        {"event_id": 1, "data": "unknown"},
+        {"event_id": -1, "data": "cleared"},
+        {"event_id": 1, "dp_rank": -1, "data": "cleared"},
+        {"event_id": 1, "data": {"removed": {"block_hashes": [2**64]}}},
+        {"event_id": 1, "data": {"removed": {"block_hashes": [-(2**63) - 1]}}},
+        {"event_id": 1, "data": {"removed": {"block_hashes": [1.5]}}},
+        {"event_id": 1, "data": {"removed": {"block_hashes": ["1"]}}},
+        {"event_id": 1, "data": {"stored": {"blocks": [{"block_hash": 1}]}}},
+        {"event_id": math.nan, "data": "cleared"},
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ):
+        with pytest.raises(InvalidArgument):
+            router.apply_event(1, bad)
+    with pytest.raises(TypeError):
+        router.apply_event(1, 5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="sometimes"):
+        router.apply_event(1, {}, duplicate_stores="sometimes")  # type: ignore[arg-type]
+    assert router.dump_events() == before
+
+
+def test_a_dump_rebuilds_a_router(router: Router) -> None:
+    router.add_worker(1)
+    router.add_worker(BIG)
+    store(router, 1, range(40))
+    store(router, BIG, range(20), first=BIG)
+    dump = router.dump_events()
+    with Router(4) as other:
+        with pytest.raises(WorkerNotFound):
+            other.load_events(dump)
+        other.add_worker(1)
+        other.add_worker(BIG)
+        for form in (dump, dump.encode(), json.loads(dump)):
+            other.load_events(form)
+        assert other.get_overlap_scores(range(40)) == router.get_overlap_scores(range(40))
+        assert json.loads(other.dump_events()) == json.loads(dump)
+        with pytest.raises(InvalidArgument):
+            other.load_events("{")
+
+
+# -- construction, closing, bad input
+
+
+def test_close_is_idempotent_and_leaves_others_alone(router: Router) -> None:
+    router.add_worker(1)
+    other = Router(4)
+    other.add_worker(1)
+    other.close()
+    other.close()
+    for call in (
+        lambda: other.best_worker([1]),
+        lambda: other.free("a"),
+        lambda: other.workers(),
+        lambda: other.add_worker(2),
+        lambda: other.dump_events(),
+        lambda: other.get_potential_loads([]),
+    ):
+        with pytest.raises(Closed):
+            call()
+    assert router.best_worker([1])[0] == 1
+
+
+def test_configurations_of_every_form() -> None:
+    for config in (None, {}, "{}", KvRouterConfig(), {"router_temperature": 0.5}, '{"router_temperature": 0.5}'):
+        Router(16, config).close()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"unknown": 1},
+        {"router_temperature": -1},
+        {"router_temperature": math.nan},
+        {"router_temperature": math.inf},
+        {"overlap_score_credit": -0.1},
+        {"prefill_load_scale": math.nan},
+        {"overlap_score_weight": -1},
+        {"overlap_score_weight": "1"},
+        {"use_kv_events": 1},
+        "",
+        "[]",
+        "{} {}",
+        '{"router_temperature": 1e999}',
+    ],
+)
+def test_bad_configurations_are_refused(config: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        Router(16, config)
+
+
+def test_features_that_do_not_exist_say_so() -> None:
+    with pytest.raises(NotImplementedError, match="use_kv_events"):
+        Router(16, {"use_kv_events": False})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_bad_seeds_are_named(seed: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"seed={seed}"):
+        Router(16, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"worker_id": -1}, InvalidArgument, "worker_id=-1"),
+        ({"worker_id": 2**64}, InvalidArgument, "worker_id=18446744073709551616"),
+        ({"worker_id": "1"}, TypeError, "worker_id: expected int, got str"),
+        ({"dp_start": -1}, InvalidArgument, "dp_start=-1"),
+        ({"dp_start": 2**32}, InvalidArgument, "dp_start=4294967296"),
+        ({"dp_size": 0}, InvalidArgument, "dp_size=0"),
+        ({"dp_size": 2**31}, InvalidArgument, "2147483648"),
+        ({"block_size": 16}, InvalidArgument, "16"),
+        ({"block_size": 0}, InvalidArgument, "block_size=0"),
+        ({"block_size": -4}, InvalidArgument, "block_size=-4"),
+        ({"kv_events": ""}, InvalidArgument, "kv_events"),
+        ({"kv_events": "nonsense"}, InvalidArgument, "nonsense"),
+        ({"kv_events": "tcp://host"}, InvalidArgument, "tcp://host"),
+        ({"kv_events": "tcp://host:0"}, InvalidArgument, "tcp://host:0"),
+        ({"kv_events": "tcp://host:65536"}, InvalidArgument, "65536"),
+        ({"kv_events": "tcp://host:65534", "dp_size": 4}, InvalidArgument, "65534"),
+        ({"kv_events": "tcp://*:5557"}, InvalidArgument, r"\*"),
+        ({"kv_events": "inproc://x"}, InvalidArgument, "inproc"),
+        ({"kv_events": {1: "tcp://h:1"}}, InvalidArgument, "rank 1"),
+        ({"kv_events": {-1: "tcp://h:1"}}, InvalidArgument, "-1"),
+        ({"kv_events": {"0": "tcp://h:1"}}, TypeError, "kv_events"),
+        ({"kv_events": 5557}, TypeError, "kv_events"),
+        ({"kv_events": "tcp://h:1\0"}, InvalidArgument, "h:1"),
+        ({"replay": "tcp://h:1"}, InvalidArgument, "replay"),
+        ({"kv_events": "tcp://h:5557", "replay": "tcp://h:5558", "dp_size": 4}, InvalidArgument, "555"),
+        ({"max_num_batched_tokens": -1}, InvalidArgument, "max_num_batched_tokens=-1"),
+        ({"total_kv_blocks": 1.5}, TypeError, "total_kv_blocks"),
+        ({"taints": "gpu"}, TypeError, "taints"),
+        ({"taints": [1]}, TypeError, "taints"),
+        ({"topic": b"x"}, TypeError, "topic"),
+        ({"host": "\ud800"}, InvalidArgument, "host"),
+    ],
+)
+def test_bad_workers_are_refused(
+    router: Router, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        router.add_worker(**{"worker_id": 1, **arguments})
+    assert router.workers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"worker_id": -1}, InvalidArgument, "worker_id=-1"),
+        ({"dp_rank": 2**32}, InvalidArgument, "dp_rank=4294967296"),
+        ({"strict_priority": -1}, InvalidArgument, "strict_priority=-1"),
+        ({"strict_priority": 2**40}, InvalidArgument, "strict_priority=1099511627776"),
+        ({"request_id": 5}, TypeError, "request_id: expected str or None, got int"),
+        ({"request_id": "x" * 10_000_000}, InvalidArgument, "request_id"),
+        ({"lora_name": b"x"}, TypeError, "lora_name"),
+        ({"session_id": "\udfff"}, InvalidArgument, "session_id"),
+        ({"allowed_worker_ids": [-1]}, InvalidArgument, "allowed_worker_ids=-1"),
+        ({"allowed_worker_ids": "12"}, TypeError, "allowed_worker_ids"),
+        ({"allowed_worker_ids": 1}, TypeError, "allowed_worker_ids"),
+        ({"timeout": -1}, InvalidArgument, "timeout=-1"),
+        ({"timeout": math.nan}, InvalidArgument, "timeout=NaN"),
+        ({"timeout": "1"}, TypeError, "timeout"),
+        ({"router_config_override": {"bogus": 1}}, InvalidArgument, "bogus"),
+        ({"router_config_override": {"router_temperature": math.nan}}, InvalidArgument, "nan"),
+        ({"router_config_override": {"router_temperature": -1}}, InvalidArgument, "router_temperature"),
+        ({"router_config_override": {"overlap_score_credit": "x"}}, InvalidArgument, "overlap_score_credit"),
+        ({"router_config_override": [1]}, TypeError, "router_config_override"),
+        ({"router_config_override": {"router_temperature": object()}}, TypeError, "router_config_override"),
+        ({"routing_constraints": {"bogus": 1}}, InvalidArgument, "bogus"),
+        ({"routing_constraints": {"preferred_taints": {"a": math.nan}}}, InvalidArgument, "nan"),
+        ({"block_mm_infos": [{}, {"mm_objects": [{}]}]}, InvalidArgument, "mm_hash"),
+        ({"block_mm_infos": {"mm_objects": 1}}, InvalidArgument, "block_mm_infos"),
+        ({"nonsense": 1}, TypeError, "nonsense"),
+    ],
+)
+def test_bad_requests_are_refused(
+    router: Router, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    router.add_worker(1)
+    with pytest.raises(error, match=re.compile(message, re.IGNORECASE)):
+        router.best_worker([1, 2, 3, 4], **arguments)
+    assert router.stats()["active_requests"] == 0
+
+
+def test_errors_are_dynamo_errors() -> None:
+    assert issubclass(InvalidArgument, ValueError) and issubclass(InvalidArgument, DynamoError)
+
+
+# -- cases that users of other routers reported
+
+
+@pytest.mark.parametrize("block_size", [0, -1, 2**32])
+def test_block_size_is_checked_at_construction(block_size: int) -> None:
+    """https://github.com/ai-dynamo/dynamo/issues/1589"""
+    with pytest.raises(ValueError, match=str(block_size)):
+        Router(block_size)
+
+
+@pytest.mark.parametrize("name", ["router_temperature", "overlap_score_weight", "overlap_score_credit"])
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_weights_are_checked_at_construction(name: str, value: float) -> None:
+    """https://github.com/ai-dynamo/dynamo/issues/1589"""
+    with pytest.raises(ValueError, match=name):
+        Router(16, {name: value})
+
+
+def test_block_size_one_matches_every_token() -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/8395"""
+    with Router(1) as router:
+        router.add_worker(1)
+        store(router, 1, [7, 7, 7, 7], block_size=1)
+        assert router.best_worker([7, 7, 7, 7]) == (1, 0, 4)
+
+
+def test_temperature_zero_survives_equal_and_extreme_costs() -> None:
+    """https://github.com/ai-dynamo/dynamo/issues/1589"""
+    with Router(1, {"prefill_load_scale": 1e300, "router_temperature": 0}) as router:
+        router.add_worker(1)
+        assert router.best_worker(range(1000))[0] == 1
+        router.add_worker(2)
+        assert {router.best_worker(range(1000))[0] for _ in range(50)} == {1, 2}
+        for temperature in (1e-300, 1.0, 1e300):
+            assert router.best_worker(range(1000), {"router_temperature": temperature})[0] in (1, 2)
+
+
+def test_asking_does_not_book() -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/2798"""
+    with Router(16, seed=1) as router:
+        router.add_worker(1)
+        router.add_worker(2)
+        prompt = list(range(160))
+        store(router, 1, prompt[:64], block_size=16)
+        before = router.dump_events()
+        for _ in range(100):
+            router.best_worker(prompt)
+            router.get_potential_loads(prompt)
+        assert load(router, 1) == load(router, 2) == (0, 0, 0)
+        assert router.dump_events() == before
+        assert router.best_worker(prompt, request_id="a") == (1, 0, 4)
+        new = list(range(1000, 1032))
+        assert load(router, 1, new)[0] == 96 + 32
+        assert load(router, 2, new)[0] == 32
+
+
+def test_lifecycle_calls_unknown_repeated_and_out_of_order(router: Router) -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/5105"""
+    router.add_worker(1)
+    prompt = list(range(12))
+    for call in (router.free, router.mark_prefill_complete, router.add_output_block):
+        with pytest.raises(RequestNotFound, match="nobody"):
+            call("nobody")
+    router.best_worker(prompt, request_id="a")
+    with pytest.raises(DuplicateRequest, match="a"):
+        router.best_worker(prompt, request_id="a")
+    assert load(router, 1) == (12, 3, 1)
+    router.mark_prefill_complete("a")
+    router.mark_prefill_complete("a")
+    assert load(router, 1) == (0, 3, 1)
+    router.free("a")
+    for call in (router.free, router.mark_prefill_complete):
+        with pytest.raises(RequestNotFound, match="a"):
+            call("a")
+    router.best_worker(prompt, request_id="b")
+    router.free("b")  # before its prefill ended
+    router.best_worker(prompt, request_id="")  # any string is an id
+    router.free("")
+    assert load(router, 1) == (0, 0, 0)
+    with pytest.raises(TypeError):
+        router.free(None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="n=-1"):
+        router.add_output_block("a", -1)
+
+
+def test_a_late_free_after_the_worker_left_succeeds_once(router: Router) -> None:
+    router.add_worker(1)
+    router.best_worker([1], request_id="a")
+    router.remove_worker(1)
+    router.free("a")
+    with pytest.raises(RequestNotFound):
+        router.free("a")
+
+
+def test_prefill_and_decode_numbers() -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/1895"""
+    with Router(16, seed=1) as router:
+        router.add_worker(1)
+        prompt = list(range(160))
+        store(router, 1, prompt[:64], block_size=16)
+        router.best_worker(prompt, request_id="a")
+        assert load(router, 1)[:2] == (96, 10)
+        router.mark_prefill_complete("a")
+        assert load(router, 1)[:2] == (0, 10)
+        router.free("a")
+        assert load(router, 1)[:2] == (0, 0)
+        longer = list(range(5000, 5112))
+        store(router, 1, longer, block_size=16, first=100)
+        assert load(router, 1, longer[:100]) == (4, 6, 0), "6 blocks cached of 100 tokens: 4 to prefill"
+        (row,) = router.explain(range(9000, 9009))["workers"]
+        assert row["cost"] == pytest.approx(0.5625)
+
+
+@pytest.mark.parametrize("ids", [range(5), range(4, -1, -1)], ids=["ascending", "descending"])
+def test_ties_are_spread_evenly(ids: range) -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/6253"""
+    with Router(4, seed=3) as router:
+        for worker in ids:
+            router.add_worker(worker)
+        counts = collections.Counter(router.best_worker([1, 2, 3])[0] for _ in range(1000))
+        assert sorted(counts) == [0, 1, 2, 3, 4]
+        assert all(140 <= n <= 260 for n in counts.values()), counts
+
+
+def test_ties_are_spread_evenly_over_ranks() -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/9516"""
+    with Router(4, seed=3) as router:
+        router.add_worker(1, dp_size=3)
+        router.add_worker(2, dp_size=2)
+        counts = collections.Counter(router.best_worker([1, 2, 3])[:2] for _ in range(1000))
+        assert len(counts) == 5
+        assert all(140 <= n <= 260 for n in counts.values()), counts
+
+
+def test_an_unknown_worker_is_an_idle_worker() -> None:
+    """https://github.com/ai-dynamo/dynamo/pull/7919"""
+    with Router(4) as router:
+        router.add_worker(1)
+        router.best_worker(range(400), request_id="busy")
+        router.add_worker(2)
+        assert {router.best_worker(range(1000, 1040))[0] for _ in range(20)} == {2}
+
+
+def test_a_miss_looks_at_load_not_at_tree_size() -> None:
+    """https://github.com/sgl-project/sglang/pull/14532"""
+    with Router(1) as router:
+        router.add_worker(4)
+        router.best_worker(range(2000), request_id="busy")
+        router.add_worker(3)
+        store(router, 3, range(50_000, 60_000), block_size=1)
+        assert {router.best_worker(range(5000, 5010))[0] for _ in range(20)} == {3}
