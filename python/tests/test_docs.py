@@ -1,0 +1,50 @@
+"""Everything in the documents runs: Python blocks as they are, commands against the programs they name."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for document in DOCUMENTS:
+        for i, m in enumerate(re.finditer(rf"^```{language}\n(.*?)^```$", document.read_text(), re.M | re.S)):
+            found.append((f"{document.name}-{i}", m.group(1)))
+    assert found, f"no {language} block in any document"
+    return found
+
+
+@pytest.mark.parametrize(("name", "code"), blocks("python"))
+def test_python_block_runs(name: str, code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+@pytest.mark.parametrize(("name", "text"), blocks("sh"))
+def test_commands_exist(name: str, text: str) -> None:
+    for line in text.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["./build.sh"]:
+            usage = subprocess.run([ROOT / "build.sh", "help"], capture_output=True, text=True, check=True).stdout
+            assert re.search(rf"^  {words[1]}\b", usage, re.M), f"{name}: build.sh has no command {words[1]}"
+        elif words[:3] == ["python", "-m", "dynamo_go"]:
+            shown = subprocess.run([sys.executable, *words[1:4], "--help"], capture_output=True, text=True, timeout=60)
+            assert shown.returncode == 0, f"{name}: {line}: {shown.stderr}"
+            for flag in (w for w in words if w.startswith("--")):
+                assert flag in shown.stdout, f"{name}: {line}: no flag {flag}"
+        elif words:
+            assert words == ["pip", "install", "."], f"{name}: nothing checks the command {line!r}"
+
+
+def test_documents_name_what_exists() -> None:
+    """Paths in backticks exist."""
+    for document in DOCUMENTS:
+        for path in re.findall(r"`((?:core|capi|include|python|examples|docs|testdata|bench)/[\w./]*)`", document.read_text()):
+            assert (ROOT / path).exists(), f"{document.name} names {path}, which does not exist"
