@@ -144,6 +144,10 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.mu.Unlock()
 		return ErrClosed
 	}
+	if n := r.table.Len() + len(resolved); n > index.MaxSlots {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: worker %d would make %d ranks; a router has at most %d", ErrInvalidArgument, spec.ID, n, index.MaxSlots)
+	}
 	w := r.workers[spec.ID]
 	if w == nil {
 		w = &workerState{ranks: make(map[uint32]*rank)}

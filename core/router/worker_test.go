@@ -135,6 +135,13 @@ func TestWorkerDescriptionsAreChecked(t *testing.T) {
 	infos, err := k.Workers()
 	require.NoError(t, err)
 	require.Empty(t, infos, "a refused worker is not registered")
+
+	for id := range uint64(index.MaxSlots / router.MaxRanks) {
+		require.NoError(t, k.AddWorker(router.Worker{ID: id, DPSize: router.MaxRanks}))
+	}
+	require.ErrorIs(t, k.AddWorker(router.Worker{ID: 1 << 40}), router.ErrInvalidArgument, "one rank too many")
+	require.NoError(t, k.RemoveWorker(0))
+	require.NoError(t, k.AddWorker(router.Worker{ID: 1 << 40}))
 }
 
 func TestSameWorkerAgainUpdatesOtherEndpointsAreRefused(t *testing.T) {
