@@ -170,7 +170,7 @@ func (r *Router) AddWorker(spec Worker) error {
 			started = append(started, r.attach(w, dp))
 		}
 	}
-	r.retarget()
+	r.recandidate()
 	r.mu.Unlock()
 
 	r.retire(gone)
@@ -187,28 +187,30 @@ func (r *Router) AddWorker(spec Worker) error {
 	return nil
 }
 
-// attach makes a rank a candidate. r.mu is held.
+// attach gives a worker one more rank; recandidate makes it a candidate. r.mu is held.
 func (r *Router) attach(w *workerState, dp uint32) *rank {
 	id := worker.Rank{ID: w.spec.ID, DPRank: dp}
 	k := &rank{id: id, ref: r.table.Add(id), worker: w, added: r.clock()}
 	w.ranks[dp] = k
-	at, _ := slices.BinarySearchFunc(r.ranks, id, func(k *rank, id worker.Rank) int { return k.id.Compare(id) })
-	r.ranks = slices.Insert(r.ranks, at, k)
 	return k
 }
 
-// retarget makes r.targets agree with r.ranks and their workers' taints. r.mu is held.
-func (r *Router) retarget() {
-	r.targets = r.targets[:0]
+// recandidate makes r.ranks and r.targets agree with the workers. r.mu is held.
+func (r *Router) recandidate() {
+	clear(r.ranks)
+	r.ranks, r.targets = r.ranks[:0], r.targets[:0]
+	for _, w := range r.workers {
+		r.ranks = slices.AppendSeq(r.ranks, maps.Values(w.ranks))
+	}
+	slices.SortFunc(r.ranks, func(a, b *rank) int { return a.id.Compare(b.id) })
 	for _, k := range r.ranks {
 		r.targets = append(r.targets, schedule.Target{Rank: k.id, Taints: k.worker.spec.Taints})
 	}
 }
 
-// detach takes a rank out of the candidates and forgets its bookings; retire does the rest. r.mu is held.
+// detach takes a rank from its worker and forgets its bookings; recandidate and retire do the rest. r.mu is held.
 func (r *Router) detach(k *rank) *rank {
 	delete(k.worker.ranks, k.id.DPRank)
-	r.ranks = slices.DeleteFunc(r.ranks, func(o *rank) bool { return o == k })
 	r.ledger.DropSlot(k.ref.Slot, r.now())
 	return k
 }
@@ -259,7 +261,7 @@ func (r *Router) removeLocked(w *workerState) []*rank {
 	for _, k := range w.ranks {
 		gone = append(gone, r.detach(k))
 	}
-	r.retarget()
+	r.recandidate()
 	return gone
 }
 
