@@ -1,0 +1,140 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var strict = []string{"-Wall", "-Wextra", "-Werror", "-pedantic"}
+
+// builtLibrary is libdynamo_go.so, built once for all tests of the package.
+var builtLibrary = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "dynamo-go-capi-"); err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-buildvcs=false", "-o", filepath.Join(dir, "libdynamo_go.so"), ".")
+	out, err := build.CombinedOutput()
+	if err != nil {
+		err = &buildError{out, err}
+	}
+	return dir, err
+})
+
+type buildError struct {
+	output []byte
+	err    error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + "\n" + string(e.output) }
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := builtLibrary(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func library(t *testing.T) string {
+	t.Helper()
+	dir, err := builtLibrary()
+	require.NoError(t, err)
+	return dir
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	return string(out)
+}
+
+func compiler(variable, fallback string) string {
+	if c := os.Getenv(variable); c != "" {
+		return c
+	}
+	return fallback
+}
+
+// compile builds one C program against the library and gives its path.
+func compile(t *testing.T, source string) string {
+	t.Helper()
+	dir := library(t)
+	program := filepath.Join(t.TempDir(), "program")
+	args := append(slices.Clone(strict), "-std=c99", "-D_DEFAULT_SOURCE", "-O1", "-I../include", "-Itestdata", "-o", program, source,
+		"-L"+dir, "-ldynamo_go", "-Wl,-rpath,"+dir, "-pthread")
+	run(t, compiler("CC", "cc"), args...)
+	return program
+}
+
+func TestHeaderCompilesAlone(t *testing.T) {
+	for _, c := range []struct{ compiler, language, standard string }{
+		{compiler("CC", "cc"), "c", "c99"},
+		{compiler("CC", "cc"), "c", "c11"},
+		{compiler("CXX", "c++"), "c++", "c++17"},
+	} {
+		t.Run(c.standard, func(t *testing.T) {
+			run(t, c.compiler, append(slices.Clone(strict), "-x", c.language, "-std="+c.standard, "-fsyntax-only", "../include/dynamo_go.h")...)
+		})
+	}
+}
+
+func TestCPrograms(t *testing.T) {
+	for _, name := range []string{"hostile", "fork", "threads", "overhead"} {
+		t.Run(name, func(t *testing.T) { t.Log(run(t, compile(t, filepath.Join("testdata", name+".c")))) })
+	}
+}
+
+func TestExampleRoutesToTheHolder(t *testing.T) {
+	out := run(t, compile(t, "../examples/c/route.c"))
+	require.Contains(t, out, "worker 2, rank 0, holds 2 of 2 blocks")
+}
+
+// TestHeaderAndExportsAgree: what the header declares is there, and nothing else is public.
+func TestHeaderAndExportsAgree(t *testing.T) {
+	header, err := os.ReadFile("../include/dynamo_go.h")
+	require.NoError(t, err)
+	declared := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:dgo_status|uint32_t|const char \*|void) ?\*?(dgo_\w+)\(`).FindAllSubmatch(header, -1) {
+		declared[string(m[1])] = true
+	}
+	require.Greater(t, len(declared), 30)
+	exported := map[string]bool{}
+	for line := range strings.Lines(run(t, "nm", "-D", "--defined-only", filepath.Join(library(t), "libdynamo_go.so"))) {
+		fields := strings.Fields(line)
+		if name := fields[len(fields)-1]; strings.HasPrefix(name, "dgo_") && !strings.HasPrefix(name, "dgo_go_") {
+			exported[name] = true
+		}
+	}
+	require.Equal(t, declared, exported)
+}
+
+// TestExampleOfHeader: the example at the top of the header is a program that works.
+func TestExampleOfHeader(t *testing.T) {
+	header, err := os.ReadFile("../include/dynamo_go.h")
+	require.NoError(t, err)
+	var body strings.Builder
+	for line := range strings.Lines(string(header)) {
+		if code, ok := strings.CutPrefix(line, " *     "); ok && !strings.HasPrefix(code, " ") || ok && strings.HasPrefix(code, "    ") {
+			body.WriteString(code)
+		}
+		if strings.Contains(line, "Conventions,") {
+			break
+		}
+	}
+	source := "#include <stdio.h>\n#include <stdlib.h>\n#include \"dynamo_go.h\"\n" +
+		"static void fail(const char *m) { puts(m); exit(1); }\n" +
+		"int main(void) {\nconst uint32_t tokens[3] = {1, 2, 3};\nconst size_t n_tokens = 3;\n" + body.String() + "return 0;\n}\n"
+	require.Contains(t, source, "dgo_router_close")
+	path := filepath.Join(t.TempDir(), "example.c")
+	require.NoError(t, os.WriteFile(path, []byte(source), 0o600))
+	run(t, compile(t, path))
+}
