@@ -144,6 +144,13 @@ func newEngine(t *testing.T, live, replay string) *engine {
 	return e
 }
 
+// answers takes over the replay socket.
+func (e *engine) answers(f func(start uint64, reply func(...[]byte) error) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answer = f
+}
+
 func (e *engine) close() { e.pub.Close(); e.router.Close() }
 
 func number(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
@@ -168,7 +175,10 @@ func (e *engine) replay(history [][]byte, start uint64, reply func(...[]byte) er
 }
 
 func (e *engine) send(seq uint64, payload []byte, reply func(...[]byte) error) {
-	if !e.newForm {
+	e.mu.Lock()
+	newForm := e.newForm
+	e.mu.Unlock()
+	if !newForm {
 		reply(nil, number(seq), payload)
 	} else if payload == nil {
 		reply(nil, nil, number(seq), nil)
@@ -239,7 +249,9 @@ func subscribed(e *engine) func() bool { return func() bool { return e.pub.Stats
 func TestGapBeforeTheFirstEvent(t *testing.T) {
 	for _, newForm := range []bool{false, true} {
 		e := newEngine(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+		e.mu.Lock()
 		e.newForm = newForm
+		e.mu.Unlock()
 		for i := range uint64(7) {
 			e.add(store(t, i))
 		}
@@ -327,17 +339,24 @@ func TestLostTailIsFoundByProbe(t *testing.T) {
 
 // https://github.com/sgl-project/sglang/pull/38945 https://github.com/llm-d/llm-d-router/pull/2410
 func TestReplayThatStopsHalfWay(t *testing.T) {
+	sockets := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(open)
+	}
+	before := sockets()
+	defer func() { eventually(t, "no socket is left", func() bool { return sockets() <= before }) }()
 	for round := range 50 {
 		e := newEngine(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
 		for i := range uint64(100) {
 			e.add(store(t, i))
 		}
-		e.answer = func(start uint64, reply func(...[]byte) error) bool {
+		e.answers(func(start uint64, reply func(...[]byte) error) bool {
 			for i := range uint64(2) {
-				e.send(i, e.history[i], reply)
+				e.send(i, store(t, i), reply)
 			}
 			return true
-		}
+		})
 		var v view
 		// The first round waits long enough for every request to be seen.
 		wait := 10 * time.Millisecond
@@ -368,15 +387,15 @@ func TestHoleThatNeverFills(t *testing.T) {
 	for i := range uint64(10) {
 		e.add(store(t, i))
 	}
-	e.answer = func(start uint64, reply func(...[]byte) error) bool {
+	e.answers(func(start uint64, reply func(...[]byte) error) bool {
 		for seq := start; seq < 10; seq++ {
 			if seq != 4 {
-				e.send(seq, e.history[seq], reply)
+				e.send(seq, store(t, seq), reply)
 			}
 		}
 		e.send(1<<64-1, nil, reply)
 		return true
-	}
+	})
 	var v view
 	f := follow(t, e, &v, nil)
 	eventually(t, "given up", f.is(Partial))
@@ -390,7 +409,9 @@ func TestHistoryShorterThanAsked(t *testing.T) {
 	for i := range uint64(50) {
 		e.add(store(t, i))
 	}
+	e.mu.Lock()
 	e.oldest = 30
+	e.mu.Unlock()
 	var v view
 	f := follow(t, e, &v, nil)
 	eventually(t, "partial", f.is(Partial))
@@ -474,9 +495,8 @@ func TestWatermarkDoesNotSurviveRegistration(t *testing.T) {
 // https://github.com/llm-d/llm-d-kv-cache/pull/492 https://github.com/ROCm/ATOM/pull/1316
 func TestFrameShapes(t *testing.T) {
 	e := newEngine(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
-	e.topic = ""
 	one := store(t, 1)
-	e.answer = func(start uint64, reply func(...[]byte) error) bool {
+	e.answers(func(start uint64, reply func(...[]byte) error) bool {
 		reply(nil, number(0), store(t, 0))
 		reply(nil, []byte("kv"), number(1), one)
 		reply(nil, []byte("kv"), []byte("abc"), one)
@@ -485,7 +505,7 @@ func TestFrameShapes(t *testing.T) {
 		reply(nil, []byte("kv"), number(1<<64-1), nil)
 		reply(nil, number(2), store(t, 2)) // after the marker: not part of the replay
 		return true
-	}
+	})
 	var v view
 	f := follow(t, e, &v, func(c *Config) { c.Topic = "" })
 	eventually(t, "joined", f.is(Exact))

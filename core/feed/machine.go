@@ -112,9 +112,8 @@ type machine struct {
 	tries    int           // requests in this recovery
 	fails    int           // those without end marker
 	stuck    int           // those in a row with end marker and without progress
-	failWhy  string
-	verified bool   // verifying: a batch was equal
-	vnext    uint64 // verifying: next number to compare
+	verified bool          // verifying: a batch was equal
+	vnext    uint64        // verifying: next number to compare
 	buffer   buffer
 
 	probeAt     time.Duration

@@ -9,8 +9,9 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
-// replyQueue is how many replies wait for the owner. The socket must be drained, or the engine drops what it replays.
-const replyQueue = 1024
+// replyQueue is how many replies wait for the owner, at most 16 MiB. The socket must be drained, or the engine drops what
+// it replays; TCP's buffers and its own high-water mark come after these.
+const replyQueue = 256
 
 // reply is one thing a replay gives: a batch, its end, or its failure. A message that is neither has malformed set.
 type reply struct {
@@ -64,10 +65,5 @@ func (r *replay) receive(ctx context.Context, endpoint string, start uint64, o z
 }
 
 func (r *replay) give(ctx context.Context, x reply) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case r.replies <- x:
-		return true
-	}
+	return zmq.Offer(ctx, r.replies, x, len(x.msg.Payload)+len(x.msg.Topic))
 }

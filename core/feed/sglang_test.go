@@ -142,7 +142,7 @@ func TestFollowsSGLangPublisher(t *testing.T) {
 			require.Equal(t, want, all.names())
 			require.NotEqual(t, want, live.names(), "nothing was lost: the test shows nothing")
 			require.Zero(t, all.resets)
-			require.GreaterOrEqual(t, f.Status().Counters["gaps"], uint64(10))
+			require.NotZero(t, f.Status().Counters["gaps"])
 		})
 	}
 }

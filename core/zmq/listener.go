@@ -50,10 +50,11 @@ func listen(endpoint string, kind SocketType, o Options, serve func(*peer)) (*li
 	if a, ok := ln.Addr().(*net.TCPAddr); ok {
 		e.Port = uint16(a.Port)
 	}
-	l := &listener{ln: ln, opts: o, kind: kind, bound: e, serve: serve, open: make(map[net.Conn]struct{})}
-	l.work.Go(l.accept)
-	return l, nil
+	return &listener{ln: ln, opts: o, kind: kind, bound: e, serve: serve, open: make(map[net.Conn]struct{})}, nil
 }
+
+// start begins to accept: not before the owner, which serve uses, is complete.
+func (l *listener) start() { l.work.Go(l.accept) }
 
 // bind listens; a socket file that a dead process left behind is replaced, a living one is not.
 func bind(e Endpoint) (net.Listener, error) {
@@ -73,7 +74,7 @@ func bind(e Endpoint) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
-// Addr is the bound endpoint, with the port the system chose if it was 0.
+// addr is the bound endpoint, with the port the system chose if it was 0.
 func (l *listener) addr() string { return l.bound.String() }
 
 func (l *listener) accept() {

@@ -43,6 +43,7 @@ func ListenPub(endpoint string, o Options) (*Pub, error) {
 		return nil, err
 	}
 	p.l = l
+	l.start()
 	return p, nil
 }
 
@@ -68,10 +69,7 @@ func (p *Pub) Publish(frames ...[]byte) error {
 	if len(frames) == 0 {
 		return fmt.Errorf("%w: a message has at least one frame", ErrProtocol)
 	}
-	size := 0
-	for _, f := range frames {
-		size += len(f)
-	}
+	size := weigh(frames)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {

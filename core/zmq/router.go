@@ -39,6 +39,7 @@ func ListenRouter(endpoint string, o Options, handler Handler) (*RouterSocket, e
 		return nil, err
 	}
 	s.l = l
+	l.start()
 	return s, nil
 }
 

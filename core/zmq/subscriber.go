@@ -24,7 +24,7 @@ type Event struct {
 }
 
 // eventQueue is how many events wait for a busy owner. When it is full the socket is not read, TCP pushes back, and
-// the publisher drops at its own high-water mark: what waits here is bounded by this many messages.
+// the publisher drops at its own high-water mark: what waits here is bounded in number and, by Offer, in bytes.
 const eventQueue = 256
 
 // Subscriber follows one publisher until it is closed.
@@ -109,10 +109,5 @@ func (s *Subscriber) session(ctx context.Context, endpoint string, topics []stri
 }
 
 func (s *Subscriber) emit(ctx context.Context, e Event) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case s.events <- e:
-		return true
-	}
+	return Offer(ctx, s.events, e, weigh(e.Frames))
 }
