@@ -1,10 +1,10 @@
 package mocker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -144,7 +144,9 @@ func (m *Mocker) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
 
 // read parses and checks a completion request.
 func (m *Mocker) read(w http.ResponseWriter, r *http.Request) (*completionRequest, *apiError) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBodyBytes))
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.ContentLength, 0), m.cfg.MaxBodyBytes)) + bytes.MinRead)
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, m.cfg.MaxBodyBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -154,7 +156,7 @@ func (m *Mocker) read(w http.ResponseWriter, r *http.Request) (*completionReques
 		return nil, badRequest("", "the body could not be read: %v", err)
 	}
 	req := &completionRequest{}
-	if err := unmarshalRequest(body, req); err != nil {
+	if err := unmarshalRequest(buf.Bytes(), req); err != nil {
 		var bad *apiError
 		if errors.As(err, &bad) {
 			return nil, bad
