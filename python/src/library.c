@@ -1,9 +1,8 @@
 /* Loads libdynamo_go.so from the directory of this extension, on first use: importing the package starts nothing. */
-#define _GNU_SOURCE /* dladdr */
+#include "native.h" /* first: Python.h asks for the GNU functions, of which dladdr is one */
+
 #include <dlfcn.h>
 #include <string.h>
-
-#include "native.h"
 
 library_api dgo;
 static int loaded; /* guarded by the GIL */
