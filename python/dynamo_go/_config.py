@@ -249,7 +249,9 @@ class KvRouterConfig:
             fields = json.loads(text, object_pairs_hook=_unique_fields)
         except RecursionError:
             raise InvalidArgument("KvRouterConfig JSON is nested too deeply") from None
-        except json.JSONDecodeError as error:
+        except InvalidArgument:
+            raise
+        except ValueError as error:  # JSONDecodeError, or a number with too many digits
             raise InvalidArgument(f"KvRouterConfig is not JSON: {error}") from None
         if not isinstance(fields, dict):
             raise InvalidArgument(f"KvRouterConfig JSON must be an object, got {type(fields).__name__}")

@@ -112,6 +112,11 @@ class Hub:
             self._serving.setdefault(instance.path, {})[instance.worker_id] = instance
             self.register(instance)
 
+    def serves(self, path: str, worker_id: int) -> bool:
+        """Whether a worker serves, registered or not."""
+        with self.lock:
+            return worker_id in self._serving.get(path, {})
+
     def register(self, instance: Instance) -> None:
         """Make a serving worker a candidate."""
         with self.lock:

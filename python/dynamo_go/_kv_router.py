@@ -307,6 +307,8 @@ class KvRouter:
             TypeError, OverflowError, InvalidArgument: at the call, for a wrong argument.
             NoWorkers, DuplicateRequest, Closed: when awaited.
         """
+        if request_id is not None and not isinstance(request_id, str):
+            raise TypeError(f"request_id: expected str, got {type(request_id).__name__} ({request_id!r})")
         choose = functools.partial(
             self._router.best_worker,
             token_ids,

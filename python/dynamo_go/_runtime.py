@@ -156,7 +156,7 @@ class Endpoint:
         if not callable(handler):
             raise TypeError(f"handler: expected an asynchronous generator function, got {type(handler).__name__}")
         own = self.connection_id()
-        worker_id = own if not self._instances else self._runtime._take_id(self._path)
+        worker_id = self._runtime._take_id(self._path) if self._hub.serves(self._path, own) else own
         instance = Instance(self._hub, self._path, own, worker_id, handler, graceful_shutdown)
         self._hub.serve(instance)
         self._instances.add(instance)

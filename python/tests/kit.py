@@ -1,0 +1,108 @@
+"""What the tests of the runtime share."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from dynamo_go import DistributedRuntime, Endpoint, KvEventPublisher, KvRouter, KvRouterConfig
+
+T = TypeVar("T")
+
+PATH = "test.backend.generate"
+BLOCK = 16
+
+
+def run(main: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
+    """Run a test on an event loop of its own; one that hangs fails."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, timeout)
+
+    return asyncio.run(limited())
+
+
+def make_runtime() -> DistributedRuntime:
+    return DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something holds; the test's own limit ends a wait in vain."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def echo(request: Any, context: Any) -> Any:
+    """Answer two tokens, the second of them the last."""
+    yield {"token_ids": [1]}
+    yield {"token_ids": [2], "finish_reason": "stop"}
+
+
+async def silent(request: Any, context: Any) -> Any:
+    """Never answer."""
+    await context.async_killed_or_stopped()
+    return
+    yield
+
+
+def serve(runtime: DistributedRuntime, handler: Any = echo, path: str = PATH) -> Endpoint:
+    """Start a worker."""
+    endpoint = runtime.endpoint(path)
+    endpoint.serve_endpoint(handler)
+    return endpoint
+
+
+def make_router(runtime: DistributedRuntime, path: str = PATH, **keywords: Any) -> KvRouter:
+    return KvRouter(runtime.endpoint(path), BLOCK, KvRouterConfig(**keywords))
+
+
+def publish(publisher: KvEventPublisher, tokens: list[int], first_hash: int = 1) -> list[int]:
+    """Store a prompt's full blocks, named first_hash, first_hash + 1 ..."""
+    blocks = len(tokens) // BLOCK
+    hashes = list(range(first_hash, first_hash + blocks))
+    publisher.publish_stored(tokens[: blocks * BLOCK], [BLOCK] * blocks, hashes)
+    return hashes
+
+
+async def overlaps(router: KvRouter, tokens: list[int]) -> dict[int, int]:
+    """Blocks of the prompt that each worker holds, of those that hold any."""
+    rows = (await router.get_overlap_scores(tokens))["workers"]
+    return {row["worker_id"]: row["device_blocks"] for row in rows if row["device_blocks"]}
+
+
+async def busy(router: KvRouter) -> list[tuple[int, int, int]]:
+    """(prefill tokens, decode blocks, requests) of each rank that has any."""
+    rows = await router.get_potential_loads([])
+    loads = [(r["potential_prefill_tokens"], r["potential_decode_blocks"], r["active_requests"]) for r in rows]
+    return sorted(load for load in loads if load != (0, 0, 0))
+
+
+def dumped(text: str) -> set[tuple[int, int, int]]:
+    """(worker, rank, engine hash) of each block in a dump."""
+    found = set()
+    for event in json.loads(text):
+        for block in event["event"]["data"]["stored"]["blocks"]:
+            found.add((event["worker_id"], event["event"]["dp_rank"], block["block_hash"]))
+    return found
+
+
+async def collect(stream: Any) -> list[Any]:
+    return [item async for item in stream]
+
+
+async def error_of(awaitable: Awaitable[Any]) -> Exception:
+    """What awaiting raises."""
+    try:
+        await awaitable
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def live(kind: type) -> list[Any]:
+    """The objects of a class that are alive."""
+    gc.collect()
+    return [o for o in gc.get_objects() if type(o) is kind]

@@ -1,0 +1,802 @@
+"""The in-memory runtime: endpoints, workers that come and go, clients, models, publishers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from kit import (
+    BLOCK,
+    PATH,
+    collect,
+    dumped,
+    echo,
+    error_of,
+    live,
+    make_router,
+    make_runtime,
+    overlaps,
+    publish,
+    run,
+    serve,
+    silent,
+    until,
+)
+
+from dynamo_go import (
+    Closed,
+    Context,
+    Disconnected,
+    DistributedRuntime,
+    EventRefused,
+    InvalidArgument,
+    KvEventPublisher,
+    KvRouter,
+    ModelInput,
+    ModelRuntimeConfig,
+    ModelType,
+    NoWorkers,
+    Router,
+    WorkerError,
+    WorkerNotFound,
+    WorkerType,
+    compute_block_hash_for_seq,
+    register_model,
+)
+from dynamo_go._call import STOP_GRACE_SECONDS
+from dynamo_go._source import Source
+
+PROMPT = list(range(100, 164))  # four blocks
+
+
+async def register(endpoint: Any, block_size: int | None = None, **attributes: Any) -> None:
+    config = ModelRuntimeConfig()
+    for name, value in attributes.items():
+        setattr(config, name, value)
+    await register_model(
+        ModelInput.Tokens, ModelType.Completions, endpoint, "m", "m", block_size, runtime_config=config
+    )
+
+
+# -- construction
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "kind", "message"),
+    [
+        (("bogus", "tcp"), {}, InvalidArgument, "Unknown key-value store type 'bogus'"),
+        (("mem", "bogus"), {}, InvalidArgument, "Invalid request plane mode: 'bogus'"),
+        (("mem", "zmq"), {}, InvalidArgument, "Invalid request plane mode: 'zmq'"),
+        (("mem", "tcp"), {"event_plane": "bogus"}, InvalidArgument, "Invalid event_plane value 'bogus'"),
+        (("mem", "tcp"), {"response_plane": "bogus"}, InvalidArgument, "Invalid response_plane value 'bogus'"),
+        (("file", "tcp"), {}, NotImplementedError, "discovery_backend='file'.*'mem'"),
+        (("etcd", "tcp"), {}, NotImplementedError, "discovery_backend='etcd'.*'mem'"),
+        (("kubernetes", "tcp"), {}, NotImplementedError, "discovery_backend='kubernetes'.*'mem'"),
+        (("mem", "nats"), {}, NotImplementedError, "request_plane='nats'.*'tcp'"),
+        (("mem", "tcp", True), {}, NotImplementedError, "enable_nats=True"),
+        (("mem", "tcp"), {"event_plane": "nats"}, NotImplementedError, "event_plane='nats'.*'zmq'"),
+        (("mem", "tcp"), {"response_plane": "quic"}, NotImplementedError, "response_plane='quic'.*'tcp'"),
+        ((None, "tcp"), {}, TypeError, "discovery_backend"),
+    ],
+)
+def test_back_ends(arguments: Any, keywords: Any, kind: type[Exception], message: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(kind, match=message):
+            DistributedRuntime(loop, *arguments, **keywords)
+        DistributedRuntime(loop, "mem", "tcp", False, event_plane="zmq", response_plane="tcp")
+        with pytest.raises(TypeError, match="event_loop"):
+            DistributedRuntime(None, "mem", "tcp")  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_endpoint_paths() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        for bad in ("a.b", "a.b.c.d", "", "..", "a..c"):
+            with pytest.raises(InvalidArgument, match="Expected format: 'namespace.component.endpoint'"):
+                runtime.endpoint(bad)
+        with pytest.raises(TypeError):
+            runtime.endpoint(3)  # type: ignore[arg-type]
+        serve(runtime, path="dyn://A b.c.d")
+        client = await runtime.endpoint("A b.c.d").client()
+        assert len(client.instance_ids()) == 1
+
+    run(main())
+
+
+def test_connection_id() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        first, second = runtime.endpoint(PATH), runtime.endpoint(PATH)
+        assert first.connection_id() == first.connection_id() != second.connection_id()
+        assert runtime.endpoint("other.path.here").connection_id() == first.connection_id(), "one worker, two endpoints"
+        assert make_runtime().endpoint(PATH).connection_id() != first.connection_id()
+        assert all(0 <= e.connection_id() < 1 << 64 for e in (first, second))
+
+    run(main())
+
+
+# -- serving
+
+
+def test_serving_makes_a_candidate_at_once_and_stopping_ends_it_at_once() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        client = await runtime.endpoint(PATH).client()
+        endpoint = runtime.endpoint(PATH)
+        served = endpoint.serve_endpoint(echo)
+        assert client.instance_ids() == [endpoint.connection_id()] == await client.wait_for_instances()
+        assert (await router.best_worker(PROMPT))[0] == endpoint.connection_id()
+        served.cancel()
+        assert client.instance_ids() == []
+        assert isinstance(await error_of(router.best_worker(PROMPT)), NoWorkers)
+        assert served.cancelled()
+        again = endpoint.serve_endpoint(echo)
+        assert (await router.best_worker(PROMPT))[0] == endpoint.connection_id()
+        task = asyncio.ensure_future(asyncio.wait_for(again, 60))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert client.instance_ids() == []
+
+    run(main())
+
+
+def test_one_endpoint_served_twice_is_two_workers() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        endpoint = runtime.endpoint(PATH)
+        await register(endpoint, taints={"t"})
+        served = [endpoint.serve_endpoint(echo) for _ in range(3)]
+        client = await endpoint.client()
+        ids = client.instance_ids()
+        assert len(set(ids)) == 3 and ids[0] == endpoint.connection_id()
+        served[0].cancel()
+        assert client.instance_ids() == ids[1:]
+
+    run(main())
+
+
+def test_unregister_and_register() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        await endpoint.unregister_endpoint_instance()
+        await endpoint.unregister_endpoint_instance()
+        assert isinstance(await error_of(router.best_worker([])), NoWorkers)
+        await endpoint.register_endpoint_instance()
+        assert (await router.best_worker([]))[0] == endpoint.connection_id()
+
+    run(main())
+
+
+def test_wait_for_instances() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        client = await runtime.endpoint(PATH).client()
+        waiting = asyncio.ensure_future(client.wait_for_instances())
+        given_up = asyncio.ensure_future(client.wait_for_instances())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        given_up.cancel()
+        endpoint = serve(runtime)
+        assert await waiting == [endpoint.connection_id()]
+        other = await runtime.endpoint("a.b.c").client()
+        late = asyncio.ensure_future(other.wait_for_instances())
+        await asyncio.sleep(0)
+        runtime.shutdown()
+        assert isinstance(await error_of(late), Closed)
+
+    run(main())
+
+
+def test_shutdown_lets_requests_end_first() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        go = asyncio.Event()
+
+        async def slow(request: Any) -> AsyncIterator[Any]:
+            yield 1
+            await go.wait()
+            yield 2
+
+        graceful, abrupt = runtime.endpoint(PATH), runtime.endpoint("other.path.here")
+        served = [graceful.serve_endpoint(slow), abrupt.serve_endpoint(slow, graceful_shutdown=False)]
+        streams = [await (await e.client()).random({}, annotated=False) for e in (graceful, abrupt)]
+        for stream in streams:
+            assert await anext(stream) == 1
+        client = await graceful.client()
+        runtime.shutdown()
+        runtime.shutdown()
+        assert client.instance_ids() == []
+        assert not served[0].done() and served[1].done()
+        assert isinstance(await error_of(anext(streams[1])), Disconnected)
+        go.set()
+        assert await collect(streams[0]) == [2]
+        await served[0]
+        with pytest.raises(Closed):
+            graceful.serve_endpoint(echo)
+        with pytest.raises(Closed):
+            KvEventPublisher(graceful, kv_block_size=BLOCK)
+        assert isinstance(await error_of(client.random({})), Closed)
+
+    run(main())
+
+
+def test_serve_refuses_what_cannot_be_called() -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match="handler"):
+            make_runtime().endpoint(PATH).serve_endpoint(None)  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_calls_need_the_runtimes_loop() -> None:
+    async def other(endpoint: Any) -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            endpoint.serve_endpoint(echo)
+
+    async def main() -> None:
+        endpoint = make_runtime().endpoint(PATH)
+        thread = threading.Thread(target=lambda: failures.append(asyncio.run(other(endpoint))))
+        thread.start()
+        await until(lambda: not thread.is_alive())
+
+    failures: list[None] = []
+    run(main())
+    assert failures == [None]
+
+
+# -- clients
+
+
+def test_client_modes() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+
+        def named(name: int) -> Any:
+            async def handler(request: Any) -> AsyncIterator[Any]:
+                yield {"worker": name, "request": request}
+
+            return handler
+
+        endpoints = [serve(runtime, named(i)) for i in range(3)]
+        client = await endpoints[0].client()
+
+        async def who(stream: Any) -> int:
+            (item,) = await collect(await stream)
+            assert not item.is_error() and item.comments() == [] and item.data()["request"] == {"x": 1}
+            worker: int = item.data()["worker"]
+            return worker
+
+        assert sorted([await who(client.round_robin({"x": 1})) for _ in range(6)]) == [0, 0, 1, 1, 2, 2]
+        assert sorted([await who(client.generate({"x": 1})) for _ in range(3)]) == [0, 1, 2]
+        assert {await who(client.random({"x": 1})) for _ in range(100)} == {0, 1, 2}
+        assert await who(client.direct({"x": 1}, endpoints[1].connection_id())) == 1
+        assert isinstance(await error_of(client.direct({}, 7)), WorkerNotFound)
+        nobody = await runtime.endpoint("no.body.here").client()
+        assert isinstance(await error_of(nobody.random({})), NoWorkers)
+        with pytest.raises(NotImplementedError, match="router_mode='kv'"):
+            await endpoints[0].client("kv")
+
+    run(main())
+
+
+def test_client_sees_a_handlers_error() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+
+        async def boom(request: Any) -> AsyncIterator[Any]:
+            yield 1
+            raise ValueError("boom")
+
+        client = await serve(runtime, boom).client()
+        first, error = await collect(await client.random({}))
+        assert (first.data(), first.is_error()) == (1, False)
+        assert (error.data(), error.is_error()) == (None, True) and "ValueError: boom" in error.comments()[0]
+        stream = await client.random({}, annotated=False)
+        assert await anext(stream) == 1
+        failure = await error_of(anext(stream))
+        assert isinstance(failure, WorkerError) and isinstance(failure.__cause__, ValueError)
+        assert await collect(stream) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("handler", [lambda request: None, lambda: None, lambda request: [1]])
+def test_client_calls_something_that_is_no_handler(handler: Any) -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        client = await serve(runtime, handler).client()
+        (item,) = await collect(await client.random({}))
+        assert item.is_error()
+
+    run(main())
+
+
+def test_context() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        seen: list[Context] = []
+
+        async def handler(request: Any, context: Context) -> AsyncIterator[Any]:
+            seen.append(context)
+            yield context.id()
+            assert await context.async_killed_or_stopped()
+            yield "stopped"
+
+        client = await serve(runtime, handler).client()
+        context = Context("mine")
+        stream = await client.random({}, annotated=False, context=context)
+        assert await anext(stream) == "mine"
+        assert seen == [context] and not context.is_stopped() and not context.is_killed()
+        context.stop_generating()
+        assert await collect(stream) == ["stopped"]
+        assert context.is_stopped() and not context.is_killed() and "mine stopped" in repr(context)
+        assert Context().id() != Context().id()
+
+    run(main())
+
+
+def test_abandoned_handler_may_run_to_its_next_item() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        ends: list[str] = []
+
+        async def polite(request: Any, context: Context) -> AsyncIterator[Any]:
+            while not context.is_stopped():
+                yield 1
+                await asyncio.sleep(0)
+            ends.append("stopped")
+
+        async def rude(request: Any) -> AsyncIterator[Any]:
+            try:
+                while True:
+                    yield 1
+                    await asyncio.sleep(0)
+            finally:
+                ends.append("closed")
+
+        for handler in (polite, rude):
+            client = await serve(runtime, handler, f"a.b.{handler.__name__}").client()
+            stream = await client.random({})
+            await anext(stream)
+            await stream.aclose()
+            count = len(ends)
+            await until(lambda: len(ends) > count)  # noqa: B023
+            assert await collect(stream) == []
+        assert ends == ["stopped", "closed"]
+
+    run(main())
+
+
+def test_abandoned_handler_that_hangs_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert STOP_GRACE_SECONDS > 0
+    monkeypatch.setattr("dynamo_go._call.STOP_GRACE_SECONDS", 0.01)
+
+    async def main() -> None:
+        runtime = make_runtime()
+        contexts: list[Context] = []
+        cancelled: list[bool] = []
+
+        async def hangs(request: Any, context: Context) -> AsyncIterator[Any]:
+            contexts.append(context)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(context.is_killed())
+                raise
+            yield
+
+        client = await serve(runtime, hangs).client()
+        stream = await client.random({})
+        await until(lambda: bool(contexts))
+        del stream
+        assert contexts[0].is_stopped() and not contexts[0].is_killed()
+        await until(lambda: bool(cancelled))
+        assert cancelled == [True]
+
+    run(main())
+
+
+# -- models
+
+
+def test_model_configuration_reaches_the_routers() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        early = make_router(runtime)
+        endpoint = serve(runtime)
+        await register(
+            endpoint,
+            BLOCK,
+            total_kv_blocks=1000,
+            max_num_batched_tokens=2048,
+            data_parallel_start_rank=2,
+            data_parallel_size=3,
+            taints={"gpu=h100"},
+        )
+        for router in (early, make_router(runtime)):
+            rows = await router.get_potential_loads([])
+            assert sorted(row["dp_rank"] for row in rows) == [2, 3, 4]
+            (worker,) = router._router.workers()
+            assert (worker["total_kv_blocks"], worker["max_num_batched_tokens"]) == (1000, 2048)
+            assert worker["taints"] == ["gpu=h100"]
+        await register(endpoint, BLOCK)
+        assert [row["dp_rank"] for row in await early.get_potential_loads([])] == [0]
+
+    run(main())
+
+
+# https://github.com/ai-dynamo/dynamo/issues/1232
+def test_block_size_that_differs_is_refused() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        endpoint = serve(runtime)
+        router = make_router(runtime)
+        with pytest.raises(InvalidArgument, match=f"blocks of 64 tokens.*{BLOCK}"):
+            await register(endpoint, 64)
+        with pytest.raises(InvalidArgument, match="64"):
+            KvEventPublisher(endpoint, kv_block_size=64)
+        assert (await router.best_worker([]))[0] == endpoint.connection_id(), "what was refused changed nothing"
+        router.close()
+        await register(endpoint, 64)
+        with pytest.raises(InvalidArgument, match=f"block_size={BLOCK}.*64"):
+            make_router(runtime)
+        KvRouter(runtime.endpoint(PATH), 64).close()
+
+        other = runtime.endpoint("a.b.c")
+        await register(other, 64)
+        router = make_router(runtime, "a.b.c")
+        with pytest.raises(InvalidArgument, match="64"):
+            other.serve_endpoint(echo)
+        assert await router.get_potential_loads([]) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kind", "message"),
+    [
+        ({"data_parallel_size": 0}, InvalidArgument, "data_parallel_size=0"),
+        ({"data_parallel_size": 1 << 40}, InvalidArgument, "data_parallel_size"),
+        ({"data_parallel_start_rank": -1}, InvalidArgument, "data_parallel_start_rank=-1"),
+        ({"data_parallel_start_rank": (1 << 32) - 1, "data_parallel_size": 2}, InvalidArgument, "data_parallel"),
+        ({"total_kv_blocks": -1}, InvalidArgument, "total_kv_blocks=-1"),
+        ({"max_num_batched_tokens": 1 << 64}, InvalidArgument, "max_num_batched_tokens"),
+        ({"total_kv_blocks": "many"}, TypeError, "total_kv_blocks"),
+        ({"taints": "abc"}, TypeError, "taints"),
+        ({"taints": {1}}, TypeError, "taints"),
+        ({"enable_eagle": True}, NotImplementedError, "enable_eagle=True"),
+        ({"topology_domains": {"zone": "a"}}, NotImplementedError, "topology_domains"),
+    ],
+)
+def test_model_configuration_is_checked(attributes: Any, kind: type[Exception], message: str) -> None:
+    async def main() -> None:
+        with pytest.raises(kind, match=message):
+            await register(make_runtime().endpoint(PATH), **attributes)
+
+    run(main())
+
+
+def test_model_of_a_kind_that_cannot_be_routed() -> None:
+    async def main() -> None:
+        endpoint = make_runtime().endpoint(PATH)
+        with pytest.raises(NotImplementedError, match="ModelInput.Text"):
+            await register_model(ModelInput.Text, ModelType.Chat, endpoint, "m")
+        with pytest.raises(NotImplementedError, match="WorkerType.Prefill"):
+            await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", worker_type=WorkerType.Prefill)
+        with pytest.raises(NotImplementedError, match="lora_name='l'"):
+            await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", lora_name="l")
+        with pytest.raises(TypeError, match="endpoint"):
+            await register_model(ModelInput.Tokens, ModelType.Chat, PATH, "m")  # type: ignore[arg-type]
+        both = ModelType.Chat | ModelType.Completions
+        await register_model(ModelInput.Tokens, both, endpoint, "m", worker_type=WorkerType.Aggregated)
+        with pytest.raises(InvalidArgument, match="kv_cache_block_size=0"):
+            await register(endpoint, 0)
+
+    run(main())
+
+
+# -- publishers
+
+
+def test_events_reach_every_router_of_the_runtime_and_no_other() -> None:
+    async def main() -> None:
+        runtime, elsewhere = make_runtime(), make_runtime()
+        endpoint, idle = serve(runtime), serve(runtime)
+        serve(runtime, path="other.path.here")
+        routers = [make_router(runtime), make_router(runtime)]
+        strangers = [make_router(runtime, "other.path.here"), make_router(elsewhere)]
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(publisher, PROMPT)
+        routers.append(make_router(runtime))
+        for router in routers:
+            assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 4}
+            assert (await router.best_worker(PROMPT))[::2] == (endpoint.connection_id(), 4)
+        for router in strangers:
+            assert await overlaps(router, PROMPT) == {}
+        publisher.publish_removed([3])
+        for router in routers:
+            assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}
+        publisher.publish_cleared()
+        for router in [*routers, make_router(runtime)]:
+            assert await overlaps(router, PROMPT) == {}
+        assert idle.connection_id() != endpoint.connection_id()
+
+    run(main())
+
+
+def test_events_from_before_the_worker_serves_and_after_it_comes_back() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = runtime.endpoint(PATH)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(publisher, PROMPT)
+        assert await overlaps(router, PROMPT) == {}
+        served = endpoint.serve_endpoint(echo)
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 4}
+        served.cancel()
+        assert await router.dump_events() == "[]"
+        publisher.publish_removed([4])
+        endpoint.serve_endpoint(echo)
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 3}
+
+    run(main())
+
+
+# https://github.com/ai-dynamo/dynamo/pull/7795
+def test_events_of_a_rank_whose_configuration_comes_later() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK, dp_rank=1)
+        publish(publisher, PROMPT)
+        assert await overlaps(router, PROMPT) == {}
+        await register(endpoint, BLOCK, data_parallel_size=2)
+        assert (await router.best_worker(PROMPT)) == (endpoint.connection_id(), 1, 4)
+        publisher.publish_removed([4])
+        assert (await router.best_worker(PROMPT)) == (endpoint.connection_id(), 1, 3)
+
+    run(main())
+
+
+def test_blocks_stored_twice_are_removed_by_the_second_removal() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        for _ in range(2):
+            publish(publisher, PROMPT)
+        late = make_router(runtime)
+        publisher.publish_removed([4])
+        for each in (router, late):
+            assert await overlaps(each, PROMPT) == {endpoint.connection_id(): 4}
+        publisher.publish_removed([4])
+        for each in (router, late):
+            assert await overlaps(each, PROMPT) == {endpoint.connection_id(): 3}
+        assert publisher.unknown_removals == 0
+        publisher.publish_removed([4, 3])
+        assert publisher.unknown_removals == 1
+        publisher.publish_removed([3])
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}
+
+    run(main())
+
+
+def test_hash_used_again_for_another_block_has_one_reference() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        publisher = KvEventPublisher(serve(runtime), kv_block_size=BLOCK)
+        publisher.publish_stored(PROMPT[:16], [16], [1])
+        publisher.publish_stored(PROMPT[16:32], [16], [1])
+        publisher.publish_removed([1])
+        assert await router.dump_events() == "[]"
+
+    run(main())
+
+
+# https://github.com/ai-dynamo/dynamo/issues/3169
+def test_engine_hashes_of_every_form() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        publisher = KvEventPublisher(serve(runtime), kv_block_size=BLOCK)
+        for name in (13360216285664366642, -1, -(1 << 63), (1 << 64) - 1, 0):
+            publisher.publish_stored(PROMPT[:16], [16], [name])
+            assert list((await overlaps(router, PROMPT)).values()) == [1]
+            publisher.publish_removed([name])
+            assert await overlaps(router, PROMPT) == {}
+        for name in (1 << 64, -(1 << 63) - 1):
+            with pytest.raises(OverflowError, match=str(name)):
+                publisher.publish_stored(PROMPT[:16], [16], [name])
+        with pytest.raises(TypeError):
+            publisher.publish_removed(["x"])  # type: ignore[list-item]
+
+    run(main())
+
+
+def test_identity_of_published_blocks() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        publisher = KvEventPublisher(serve(runtime), kv_block_size=BLOCK)
+        publisher.publish_stored(PROMPT, [BLOCK] * 4, [1, 2, 3, 4], lora_name="a", cache_salt="s")
+        assert await overlaps(router, PROMPT) == {}
+        found = await router.get_overlap_scores(PROMPT, lora_name="a", cache_namespace="s")
+        assert [row["device_blocks"] for row in found["workers"]] == [4]
+        infos = [{"mm_objects": [{"mm_hash": 42, "offsets": [[0, 4]]}]}]
+        publisher.publish_stored(PROMPT[:16], [BLOCK], [9], block_mm_infos=infos)
+        found = await router.get_overlap_scores(PROMPT[:16], block_mm_infos=infos)
+        assert [row["device_blocks"] for row in found["workers"]] == [1]
+        publisher.publish_stored(PROMPT[:17], [BLOCK], [10], is_eagle=True)
+        events = json.loads(await router.dump_events())
+        stored = [b for e in events for b in e["event"]["data"]["stored"]["blocks"] if b["block_hash"] == 10]
+        assert [b["tokens_hash"] for b in stored] == compute_block_hash_for_seq(PROMPT[:17], BLOCK, is_eagle=True)
+
+    run(main())
+
+
+def test_publisher_used_wrongly() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        with pytest.raises(InvalidArgument, match="kv_block_size cannot be 0"):
+            KvEventPublisher(endpoint)
+        with pytest.raises(TypeError, match="endpoint"):
+            KvEventPublisher(PATH, kv_block_size=BLOCK)  # type: ignore[arg-type]
+        with pytest.raises(NotImplementedError, match="zmq_endpoint='tcp://x:1'"):
+            KvEventPublisher(endpoint, kv_block_size=BLOCK, zmq_endpoint="tcp://x:1")
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        tokens = PROMPT[:32]
+        with pytest.raises(InvalidArgument, match="token_ids has 31 tokens, expected 32"):
+            publisher.publish_stored(tokens[:31], [16, 16], [1, 2])
+        with pytest.raises(InvalidArgument, match="num_block_tokens has 1 blocks, block_hashes 2"):
+            publisher.publish_stored(tokens, [16], [1, 2])
+        with pytest.raises(InvalidArgument, match="a block of 8, expected 16"):
+            publisher.publish_stored(tokens[:24], [16, 8], [1, 2])
+        with pytest.raises(InvalidArgument, match="block_mm_infos has 1"):
+            publisher.publish_stored(tokens, [16, 16], [1, 2], block_mm_infos=[None])
+        with pytest.raises(InvalidArgument, match="expected 33.*the one after"):
+            publisher.publish_stored(tokens, [16, 16], [1, 2], is_eagle=True)
+        with pytest.raises(InvalidArgument, match="-1"):
+            publisher.publish_stored([-1] * 16, [16], [1])
+        with pytest.raises(EventRefused):
+            publisher.publish_stored(tokens, [16, 16], [1, 2], parent_hash=99)
+        with pytest.raises(EventRefused):
+            publisher.publish_stored(tokens, [16, 16], [1, 1])
+        assert await router.dump_events() == "[]"
+        publisher.publish_stored(tokens, [16, 16], [1, 2])
+        with pytest.raises(EventRefused):
+            publisher.publish_stored(tokens[:16], [16], [2], parent_hash=2)
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}
+
+    run(main())
+
+
+def test_batch() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        first = {"type": "stored", "token_ids": PROMPT[:16], "num_block_tokens": [16], "block_hashes": [1]}
+        second = {**first, "token_ids": PROMPT[16:32], "block_hashes": [2], "parent_hash": 1}
+        publisher.publish_batch([])
+        for bad, message in (
+            ({"type": "x"}, "unknown variant `x`"),
+            ({}, "unknown variant"),
+            ({"type": "removed"}, "missing field `block_hashes`"),
+            ({**first, "bogus": 1}, "unknown field `bogus`"),
+            ({**first, "block_hashes": [1, 2]}, "num_block_tokens has 1"),
+        ):
+            with pytest.raises(InvalidArgument, match=message):
+                publisher.publish_batch([first, bad])
+            assert await router.dump_events() == "[]", "nothing of a malformed batch"
+        with pytest.raises(TypeError):
+            publisher.publish_batch([3])  # type: ignore[list-item]
+        orphan = {**second, "parent_hash": 99, "block_hashes": [7]}
+        with pytest.raises(EventRefused):
+            publisher.publish_batch([first, orphan, second])
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}, "its neighbours are published"
+        publisher.publish_batch([{"type": "removed", "block_hashes": [2]}])
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 1}
+        publisher.publish_batch([{"type": "cleared"}, first])
+        assert dumped(await router.dump_events()) == {(endpoint.connection_id(), 0, 1)}
+
+    run(main())
+
+
+def test_shut_down_publisher_is_silent_and_what_it_said_stays_until_the_worker_stops() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = runtime.endpoint(PATH)
+        served = endpoint.serve_endpoint(echo)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(publisher, PROMPT)
+        publisher.shutdown()
+        publisher.shutdown()
+        publisher.publish_removed([1])
+        publisher.publish_cleared()
+        publish(publisher, PROMPT[:16], 9)
+        for each in (router, make_router(runtime)):
+            assert await overlaps(each, PROMPT) == {endpoint.connection_id(): 4}
+        served.cancel()
+        endpoint.serve_endpoint(echo)
+        assert await overlaps(router, PROMPT) == {}
+        with pytest.raises(Closed):
+            publisher._source.dump()
+
+    run(main())
+
+
+def test_dropped_publisher_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        before = live(Source)
+        for _ in range(10):
+            publish(KvEventPublisher(runtime.endpoint(PATH), kv_block_size=BLOCK), PROMPT)
+        assert live(Source) == before
+
+    run(main())
+
+
+def test_publishing_from_threads() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        endpoints = [serve(runtime) for _ in range(4)]
+        publishers = [KvEventPublisher(endpoint, kv_block_size=BLOCK) for endpoint in endpoints]
+
+        def work(publisher: KvEventPublisher, base: int) -> None:
+            for round in range(50):
+                tokens = list(range(base + round * BLOCK, base + (round + 1) * BLOCK))
+                publish(publisher, tokens, round + 1)
+                if round % 3 == 0:
+                    publisher.publish_removed([round + 1])
+
+        threads = [
+            threading.Thread(target=work, args=(publisher, index << 16)) for index, publisher in enumerate(publishers)
+        ]
+        routers = [make_router(runtime)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            routers.append(make_router(runtime))
+            await asyncio.sleep(0)
+        expected = {(e.connection_id(), 0, r + 1) for e in endpoints for r in range(50) if r % 3}
+        for router in routers:
+            assert dumped(await router.dump_events()) == expected
+
+    run(main())
+
+
+def test_everything_of_a_dropped_runtime_is_collected() -> None:
+    kinds = (DistributedRuntime, KvRouter, KvEventPublisher, Source, Router)
+    before = [len(live(kind)) for kind in kinds]
+
+    async def main() -> None:
+        runtime = make_runtime()
+        endpoint = serve(runtime)
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(publisher, PROMPT)
+        router = make_router(runtime)
+        await collect(await router.generate(PROMPT, "m"))
+        serve(runtime, silent, "a.b.c")
+
+    run(main())
+    assert [len(live(kind)) for kind in kinds] == before
