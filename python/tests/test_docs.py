@@ -46,5 +46,7 @@ def test_commands_exist(name: str, text: str) -> None:
 def test_documents_name_what_exists() -> None:
     """Paths in backticks exist."""
     for document in DOCUMENTS:
-        for path in re.findall(r"`((?:core|capi|include|python|examples|docs|testdata|bench)/[\w./]*)`", document.read_text()):
+        for path in re.findall(
+            r"`((?:core|capi|include|python|examples|docs|testdata|bench)/[\w./]*)`", document.read_text()
+        ):
             assert (ROOT / path).exists(), f"{document.name} names {path}, which does not exist"
