@@ -1,0 +1,130 @@
+"""What the demo prints: progress, a table, and a summary in words."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .figures import Figures
+
+_COLUMNS = (
+    "policy",
+    "hit rate",
+    "of ideal",
+    "prefill saved",
+    "max/mean",
+    "mean TTFT",
+    "p99 TTFT",
+    "decision p50",
+    "p99",
+)
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Callable[[str], Callable[[], None]]]:
+    """A progress bar over all runs: ``begin(name)`` gives what each finished request calls. Uses rich where it is installed."""
+    try:
+        bars = importlib.import_module("rich.progress")
+    except ImportError:
+        yield _Plain(total).begin
+        return
+    columns = (
+        bars.TextColumn("{task.description:28}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    with bars.Progress(*columns, refresh_per_second=4) as bar:
+        task = bar.add_task("", total=total)
+
+        def begin(name: str) -> Callable[[], None]:
+            bar.update(task, description=name)
+            return lambda: bar.advance(task)
+
+        yield begin
+
+
+class _Plain:
+    """A progress line on standard error: redrawn on a terminal, else printed once a run."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._name = ""
+        self._live = sys.stderr.isatty()
+
+    def begin(self, name: str) -> Callable[[], None]:
+        self._name = name
+        if not self._live:
+            print(f"[{self._done:5}/{self._total}] {name}", file=sys.stderr, flush=True)
+        return self._step
+
+    def _step(self) -> None:
+        self._done += 1
+        if self._live and (self._done % 20 == 0 or self._done == self._total):
+            filled = 30 * self._done // self._total
+            end = "\n" if self._done == self._total else ""
+            bar = "#" * filled + "." * (30 - filled)
+            print(f"\r{self._name:28} [{bar}] {self._done}/{self._total}", end=end, file=sys.stderr, flush=True)
+
+
+def _row(run: Figures) -> tuple[str, ...]:
+    return (
+        run.policy,
+        f"{run.hit_rate:.3f}",
+        f"{run.share_of_ideal:.2f}",
+        f"{run.saved_tokens / 1e6:.2f} M",
+        f"{run.spread:.3f}",
+        f"{run.ttft_mean:.3f} s",
+        f"{run.ttft_p99:.2f} s",
+        f"{run.decision_p50 * 1e6:.0f} us",
+        f"{run.decision_p99 * 1e6:.0f} us",
+    )
+
+
+def table(runs: Sequence[Figures], titles: dict[str, str]) -> str:
+    """The runs as text, one part for each size of pool."""
+    rows = [_row(run) for run in runs]
+    widths = [max(len(cell) for cell in column) for column in zip(_COLUMNS, *rows)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths))
+        ).rstrip()
+
+    out = []
+    for pool, title in titles.items():
+        out += ["", title, line(_COLUMNS), "-" * (sum(widths) + 2 * len(widths) - 2)]
+        out += [line(row) for run, row in zip(runs, rows) if run.pool == pool]
+    return "\n".join(out)
+
+
+def _range(result: dict[str, Any], name: str, scale: float) -> str:
+    values = [scale * run[name] for run in result["runs"]]
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def summary(result: dict[str, Any]) -> str:
+    """What was measured, in words."""
+    setup = result["setup"]
+    lines = [
+        f"{setup['requests']} requests, {setup['prompt_tokens'] / 1e6:.2f} M prompt tokens over {setup['trace_seconds']:.0f} s of the "
+        f"trace, replayed at {setup['speedup']:g} times its speed to {setup['engines']} engines.",
+        f"Ideal: one unlimited cache would find {result['ideal_hit_rate']:.3f} of the prompt tokens.",
+        "TTFT is by the engines' clock, from a request's arrival there to its first token. Here, with this machine's delays "
+        f"times {setup['speedup']:g}, its mean was {_range(result, 'ttft_here_mean', 1)} s.",
+        f"The 99th percentile of the delay with which requests were sent was {_range(result, 'late_p99', 1000)} ms.",
+    ]
+    for comparison in result["comparisons"]:
+        lines.append(
+            f"{comparison['pool']}: KV routing has {comparison['hit_rate_ratio']:.2f} times round robin's hit rate, "
+            f"{comparison['spread_ratio']:.2f} times its max/mean of computed tokens, "
+            f"{comparison['ttft_mean_ratio']:.2f} times its mean TTFT."
+        )
+    lost = sum(run["lost"] for run in result["runs"])
+    lines.append(f"Requests lost: {lost}. Time: {result['seconds']:.0f} s.")
+    return "\n".join(lines)

@@ -1,0 +1,111 @@
+"""An inference engine without a GPU: ``python -m dynamo_go mocker``.
+
+One process is one engine. It serves ``POST /v1/completions`` (token ids in, token ids out), publishes the events of its
+prefix cache in vLLM's format on a ZeroMQ socket, and answers replay requests on another. See :class:`Mocker`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _native
+from ._errors import DynamoError
+
+
+class Mocker:
+    """A running engine, in this process. It is a context manager; :meth:`close` stops it.
+
+    The keywords are the fields of the engine's configuration, all optional; ``python -m dynamo_go mocker --help`` tells
+    their meaning and defaults. An unknown or unusable one raises :class:`dynamo_go.InvalidArgument`.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        self._native = _native.Mocker(json.dumps(config))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The addresses: ``http``, ``kv_events``, ``replay``; and ``model``, ``topic``, ``dp_rank``, ``block_size``, ``blocks``."""
+        info: dict[str, Any] = json.loads(self._native.info())
+        del info["stats"]
+        return info
+
+    def stats(self) -> dict[str, Any]:
+        """What the engine did and does; the same as ``GET /stats``."""
+        stats: dict[str, Any] = json.loads(self._native.info())["stats"]
+        return stats
+
+    def close(self) -> None:
+        """Stop the engine; its requests end. Closing again does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> Mocker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# Keyword of the configuration: type, and its help.
+_OPTIONS: Mapping[str, tuple[type, str]] = {
+    "model": (str, "name the engine serves under (mock-8b)"),
+    "http": (str, "HOST:PORT of the HTTP server; port 0 takes a free one (127.0.0.1:0)"),
+    "kv_events": (str, "ZeroMQ endpoint of the event socket, a PUB (tcp://127.0.0.1:0)"),
+    "replay": (str, "ZeroMQ endpoint of the replay socket, a ROUTER; empty for none (tcp://127.0.0.1:0)"),
+    "topic": (str, "first frame of every event message (empty)"),
+    "dp_rank": (int, "data-parallel rank told in the events (0)"),
+    "buffer_steps": (int, "event batches kept for replay (10000)"),
+    "block_size": (int, "tokens in a block (16)"),
+    "blocks": (int, "blocks in the pool (25000)"),
+    "prefill_tokens_per_second": (float, "prompt tokens computed in a second (40000)"),
+    "inter_token_ms": (float, "milliseconds between two tokens of a request (8)"),
+    "max_num_batched_tokens": (int, "prompt tokens in one prefill step (2048)"),
+    "max_num_seqs": (int, "requests that run at once; others wait (256)"),
+    "max_waiting": (int, "requests that wait; others get 429 (4096)"),
+    "max_model_len": (int, "prompt and output tokens of one request (131072)"),
+    "speedup": (float, "engine seconds in one second of this machine (1)"),
+    "coalesce_ms": (float, "how long a due token may wait to be sent with the next ones, on this machine (0)"),
+    "max_body_bytes": (int, "largest HTTP request (16777216)"),
+    "hash_seed": (str, "engines with different seeds name the same block differently (empty)"),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dynamo_go mocker",
+        description="An inference engine without a GPU: prefix cache, timing, KV events as vLLM publishes them, and "
+        "POST /v1/completions with token ids. Prints one JSON line with its addresses when it is ready; stops on SIGINT "
+        "or SIGTERM.",
+        epilog="Other routes: GET /health, /v1/models, /stats; POST /reset_prefix_cache. Defaults are in parentheses: an "
+        "8B model on one H100-class GPU.",
+    )
+    for name, (kind, text) in _OPTIONS.items():
+        metavar = {str: "TEXT", int: "N", float: "X"}[kind]
+        parser.add_argument(
+            "--" + name.replace("_", "-"), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=text
+        )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one engine until a signal; gives the exit status."""
+    config = vars(_parser().parse_args(arguments))
+    stop = {signal.SIGINT, signal.SIGTERM}
+    # Blocked before the engine starts its threads, so that none of them takes a signal meant for sigwait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    try:
+        engine = Mocker(**config)
+    except DynamoError as error:
+        print(f"mocker: {error}", file=sys.stderr)
+        return 2
+    with engine:
+        print(json.dumps(engine.info), flush=True)
+        signal.sigwait(stop)
+    return 0
