@@ -30,6 +30,11 @@ def go_command() -> str:
     if found is None or int(found[1]) < GO_MINOR:
         told = version.stdout.strip() or version.stderr.strip()
         raise SetupError(f"dynamo-go needs Go 1.{GO_MINOR} or newer: '{go}' says {told!r}")
+    compiler = subprocess.run([go, "env", "CC"], capture_output=True, text=True).stdout.split()
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise SetupError(
+            f"dynamo-go needs a C compiler: no {compiler[:1]} on PATH. Install gcc (Debian: gcc libc6-dev), or set CC."
+        )
     return go
 
 
