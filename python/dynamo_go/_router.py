@@ -12,6 +12,7 @@ from ._json import decode, document, encode, mapping
 
 if TYPE_CHECKING:
     from ._config import KvRouterConfig
+    from ._constraints import RoutingConstraints
     from ._native import Tokens
     from ._types import PotentialLoad, RankHealth, Stats, WorkerInfo
 
@@ -194,7 +195,7 @@ class Router:
         worker_id: int | None = None,
         dp_rank: int | None = None,
         allowed_worker_ids: Iterable[int] | None = None,
-        routing_constraints: Mapping[str, Any] | None = None,
+        routing_constraints: RoutingConstraints | Mapping[str, Any] | None = None,
         strict_priority: int = 0,
         policy_class: str | None = None,
         session_id: str | None = None,
@@ -215,7 +216,8 @@ class Router:
             worker_id: only this worker.
             dp_rank: only this rank.
             allowed_worker_ids: only these workers.
-            routing_constraints: ``{"required_taints": [...], "preferred_taints": {taint: weight}}``.
+            routing_constraints: a :class:`RoutingConstraints`, or
+                ``{"required_taints": [...], "preferred_taints": {taint: weight}}``.
             strict_priority: 0 .. 2**32-1; kept for request queues.
             policy_class: kept for request queues.
             session_id: kept for session affinity.
@@ -259,7 +261,7 @@ class Router:
         worker_id: int | None = None,
         dp_rank: int | None = None,
         allowed_worker_ids: Iterable[int] | None = None,
-        routing_constraints: Mapping[str, Any] | None = None,
+        routing_constraints: RoutingConstraints | Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Tell what :meth:`best_worker` would weigh: each candidate with every term of its cost. Books nothing.
 
