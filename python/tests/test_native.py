@@ -14,7 +14,7 @@ import urllib.request
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import pytest
@@ -181,6 +181,31 @@ def test_block_sizes_out_of_range_are_named(size: int) -> None:
         compute_block_hash_for_seq([1, 2], size)
     with pytest.raises(InvalidArgument, match=str(size)):
         Router(size)
+
+
+def golden() -> dict[str, list[dict[str, Any]]]:
+    path = Path(__file__).parents[2] / "testdata" / "golden" / "hashes.json"
+    return cast("dict[str, list[dict[str, Any]]]", json.loads(path.read_text()))
+
+
+def test_golden_block_hashes() -> None:
+    rows = golden()["local"]
+    assert len(rows) >= 12
+    for row in rows:
+        infos = None
+        if "mm_hashes" in row:
+            infos = [{"mm_objects": [{"mm_hash": h, "offsets": [[0, 1]]} for h in block]} for block in row["mm_hashes"]]
+        got = compute_block_hash_for_seq(
+            row["tokens"], row["block_size"], infos, row.get("lora"), row.get("eagle"), row.get("salt")
+        )
+        assert [str(h) for h in got] == row["want"], row
+
+
+def test_golden_sequence_hashes() -> None:
+    rows = golden()["sequence"]
+    assert len(rows) >= 3
+    for row in rows:
+        assert _native.sequence_hashes([int(h) for h in row["local"]]) == [int(h) for h in row["want"]]
 
 
 def test_sequence_hashes() -> None:
