@@ -23,8 +23,19 @@ type scratch struct {
 	costs      []float64
 }
 
-// look hashes and matches a prompt and locks r.mu, with s.depth and s.shared filled for every slot. The caller unlocks,
-// also after an error.
+// see hashes and matches a prompt, and runs body under r.mu with s.depth and s.shared filled for every slot.
+func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
+	s := r.scratch.Get().(*scratch)
+	defer r.scratch.Put(s)
+	err := r.look(s, p)
+	defer r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return body(s)
+}
+
+// look is the first half of see. It leaves r.mu locked, also with an error.
 func (r *Router) look(s *scratch, p *Prompt) error {
 	id := &s.identity
 	*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
@@ -153,23 +164,21 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 		return Choice{}, err
 	}
 	t := r.terms(&q.Overrides)
-	s := r.scratch.Get().(*scratch)
-	defer r.scratch.Put(s)
-	err := r.look(s, &q.Prompt)
-	defer r.mu.Unlock()
-	if err != nil {
-		return Choice{}, err
-	}
-	if err := r.score(s, q, &t); err != nil {
-		return Choice{}, err
-	}
-	c := &s.candidates[schedule.Pick(s.costs, t.weights.Temperature, r.rng)]
-	if q.Book {
-		if err := r.book(s, q, &t, c); err != nil {
-			return Choice{}, err
+	var choice Choice
+	err := r.see(&q.Prompt, func(s *scratch) error {
+		if err := r.score(s, q, &t); err != nil {
+			return err
 		}
-	}
-	return Choice{WorkerID: c.Rank.ID, DPRank: c.Rank.DPRank, OverlapBlocks: c.DeviceBlocks}, nil
+		c := &s.candidates[schedule.Pick(s.costs, t.weights.Temperature, r.rng)]
+		if q.Book {
+			if err := r.book(s, q, &t, c); err != nil {
+				return err
+			}
+		}
+		choice = Choice{WorkerID: c.Rank.ID, DPRank: c.Rank.DPRank, OverlapBlocks: c.DeviceBlocks}
+		return nil
+	})
+	return choice, err
 }
 
 func (r *Router) book(s *scratch, q *Request, t *terms, c *schedule.Candidate) error {
@@ -236,22 +245,18 @@ type PotentialLoad struct {
 
 // PotentialLoads appends a row per rank, by worker id and rank. An empty prompt gives the present load. Errors: ErrClosed.
 func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad, error) {
-	s := r.scratch.Get().(*scratch)
-	defer r.scratch.Put(s)
-	err := r.look(s, p)
-	defer r.mu.Unlock()
-	if err != nil {
-		return dst, err
-	}
-	req := r.costRequest(p, r.config.RouterTrackPrefillTokens)
-	for _, k := range r.ranks {
-		c := r.candidate(s, k, &r.weights, r.config.RouterAssumeKVReuse)
-		dst = append(dst, PotentialLoad{
-			WorkerID: k.id.ID, DPRank: k.id.DPRank, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
-			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), ActiveRequests: c.ActiveRequests,
-		})
-	}
-	return dst, nil
+	err := r.see(p, func(s *scratch) error {
+		req := r.costRequest(p, r.config.RouterTrackPrefillTokens)
+		for _, k := range r.ranks {
+			c := r.candidate(s, k, &r.weights, r.config.RouterAssumeKVReuse)
+			dst = append(dst, PotentialLoad{
+				WorkerID: k.id.ID, DPRank: k.id.DPRank, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
+				PotentialDecodeBlocks: c.PotentialDecodeBlocks(), ActiveRequests: c.ActiveRequests,
+			})
+		}
+		return nil
+	})
+	return dst, err
 }
 
 // OverlapScores tells what every rank holds of a prompt, in Dynamo's format.
@@ -281,18 +286,16 @@ type OverlapRow struct {
 
 // OverlapScores tells what every rank holds of a prompt. Errors: ErrClosed.
 func (r *Router) OverlapScores(p *Prompt) (OverlapScores, error) {
-	s := r.scratch.Get().(*scratch)
-	defer r.scratch.Put(s)
-	err := r.look(s, p)
-	defer r.mu.Unlock()
-	if err != nil {
-		return OverlapScores{}, err
-	}
-	out := OverlapScores{BlockSize: r.blockSize, NumBlocks: len(s.hashes), Workers: make([]OverlapRow, 0, len(r.ranks))}
-	out.SharedCache.Ranges = [][2]uint32{}
-	for _, k := range r.ranks {
-		n := s.depth[k.ref.Slot]
-		out.Workers = append(out.Workers, OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: n, HostPinnedBlocks: n, DiskBlocks: n})
-	}
-	return out, nil
+	out := OverlapScores{BlockSize: r.blockSize}
+	err := r.see(p, func(s *scratch) error {
+		out.NumBlocks = len(s.hashes)
+		out.Workers = make([]OverlapRow, 0, len(r.ranks))
+		out.SharedCache.Ranges = [][2]uint32{}
+		for _, k := range r.ranks {
+			n := s.depth[k.ref.Slot]
+			out.Workers = append(out.Workers, OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: n, HostPinnedBlocks: n, DiskBlocks: n})
+		}
+		return nil
+	})
+	return out, err
 }

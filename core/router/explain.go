@@ -42,7 +42,7 @@ type RankShown struct {
 	NewBlocks              int64   `json:"new_blocks"`
 	PotentialPrefillTokens int64   `json:"potential_prefill_tokens"`
 	PotentialDecodeBlocks  int64   `json:"potential_decode_blocks"`
-	TaintWeight            float64 `json:"taint_weight"`
+	TaintWeight            number  `json:"taint_weight"`
 	Cost                   *number `json:"cost"`        // null if excluded
 	Probability            float64 `json:"probability"` // of being picked
 }
@@ -62,37 +62,39 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	t := r.terms(&q.Overrides)
-	s := r.scratch.Get().(*scratch)
-	defer r.scratch.Put(s)
-	err := r.look(s, &q.Prompt)
-	defer r.mu.Unlock()
-	if err != nil {
-		return Explanation{}, err
-	}
 	out := Explanation{
-		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, NumBlocks: len(s.hashes), TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
+		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
 		Weights: WeightsShown{t.weights.OverlapCredit, t.weights.CreditDecay, t.weights.PrefillLoadScale,
 			t.weights.DecodeActiveRequestWeight, t.weights.Temperature},
-		Workers: make([]RankShown, len(r.ranks)),
 	}
-	if err := r.score(s, q, &t); err != nil {
-		out.Error = err.Error()
-	}
+	err := r.see(&q.Prompt, func(s *scratch) error {
+		out.NumBlocks = len(s.hashes)
+		if err := r.score(s, q, &t); err != nil {
+			out.Error = err.Error()
+		}
+		out.Workers = r.shown(s, q, &t)
+		return nil
+	})
+	return out, err
+}
+
+// shown gives a row per rank, after score. r.mu is held.
+func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
+	rows := make([]RankShown, len(r.ranks))
 	chances := schedule.Probabilities(nil, s.costs[:len(s.eligible)], t.weights.Temperature)
 	req := r.costRequest(&q.Prompt, t.trackPrefill)
 	for i, k := range r.ranks {
 		c := r.candidate(s, k, &t.weights, t.reuse)
-		row := RankShown{
+		rows[i] = RankShown{
 			WorkerID: k.id.ID, DPRank: k.id.DPRank, Excluded: string(q.Constraints.Judge(&r.targets[i])), OverlapBlocks: c.DeviceBlocks,
 			CachedTokens: c.CachedTokens, ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks,
 			ActiveRequests: c.ActiveRequests, NewBlocks: c.NewBlocks, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
-			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: float64(number(q.Constraints.TaintWeight(&r.targets[i]))),
+			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: number(q.Constraints.TaintWeight(&r.targets[i])),
 		}
 		if at := slices.Index(s.eligible, i); at >= 0 {
 			cost := number(s.costs[at])
-			row.Cost, row.Probability = &cost, chances[at]
+			rows[i].Cost, rows[i].Probability = &cost, chances[at]
 		}
-		out.Workers[i] = row
 	}
-	return out, nil
+	return rows
 }
