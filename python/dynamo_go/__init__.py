@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ._publisher import KvEventPublisher
     from ._router import Router, compute_block_hash_for_seq
     from ._runtime import Client, DistributedRuntime, Endpoint
+    from ._types import PotentialLoad
 
 __all__ = [
     "AsyncResponseStream",
@@ -64,6 +65,7 @@ __all__ = [
     "ModelType",
     "NoWorkers",
     "Overloaded",
+    "PotentialLoad",
     "QueueLimitExceeded",
     "RequestNotFound",
     "Router",
@@ -90,6 +92,7 @@ _MODULES = {
     "ModelInput": "_model",
     "ModelRuntimeConfig": "_model",
     "ModelType": "_model",
+    "PotentialLoad": "_types",
     "Router": "_router",
     "RoutingConstraints": "_constraints",
     "WorkerType": "_model",

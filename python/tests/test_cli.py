@@ -1,0 +1,238 @@
+"""``python -m dynamo_go``: commands, and events from hex and live."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from dynamo_go.mocker import Mocker
+
+GOLDEN = Path(__file__).resolve().parents[2] / "testdata" / "golden" / "engine-events"
+KINDS = {"BlockStored": "stored", "BlockRemoved": "removed", "AllBlocksCleared": "cleared"}
+FIELDS = [
+    "seq",
+    "ts",
+    "dp_rank",
+    "type",
+    "block_hashes",
+    "parent_hash",
+    "token_ids",
+    "block_size",
+    "medium",
+    "lora_name",
+    "cache_salt",
+    "group_idx",
+]
+
+
+def command(*arguments: str, text: str | bytes = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "dynamo_go", *arguments],
+        input=text.encode() if isinstance(text, str) else text,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def decode(text: str | bytes, **environment: str) -> list[dict[str, Any]]:
+    done = command("events", "--from-hex", text=text, **environment)
+    assert done.returncode == 0 and done.stderr == b"", done.stderr
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def engine_hash(value: Any) -> int:
+    if isinstance(value, dict):
+        return int.from_bytes(bytes.fromhex(value["bin"])[-8:], "big")
+    number: int = value
+    return number & ((1 << 64) - 1)
+
+
+def told(event: Any) -> dict[str, Any]:
+    """What an event of the golden data says, of the fields that have the same place in every release."""
+    if isinstance(event, list):
+        names = ["type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium"]
+        if event[0] == "BlockRemoved":
+            names = ["type", "block_hashes", "medium"]
+        event = dict(zip(names, event, strict=False))
+    found: dict[str, Any] = {"type": KINDS[event["type"]], "medium": event.get("medium")}
+    if found["type"] != "cleared":
+        found["block_hashes"] = [engine_hash(value) for value in event["block_hashes"]]
+    if found["type"] == "stored":
+        parent = event["parent_block_hash"]
+        found["parent_hash"] = None if parent is None else engine_hash(parent)
+        found["block_size"] = event["block_size"]
+        if all(isinstance(token, int) for token in event["token_ids"]):
+            found["token_ids"] = event["token_ids"]
+        if "lora_name" in event:
+            found["lora_name"] = event["lora_name"]
+    return found
+
+
+def test_golden_payloads_from_hex() -> None:
+    payloads: list[str] = []
+    expected: list[tuple[str, Any, dict[str, Any]]] = []
+    for path in sorted(GOLDEN.glob("*-*.json")):
+        for message in json.loads(path.read_text())["live"]:
+            payloads.append(message["frames_hex"][-1])
+            ts, events, *rank = message["decoded"]
+            expected += [(f"{path.name}: {message['meaning']}", (ts, rank), told(event)) for event in events]
+    assert len(payloads) > 400
+    lines = decode("\n".join(payloads))
+    assert len(lines) == len(expected), "a line per event, none for an empty batch"
+    for line, (where, (ts, rank), event) in zip(lines, expected, strict=True):
+        assert list(line) == FIELDS, where
+        assert line["seq"] is None and line["ts"] == ts, where
+        assert rank in ([], [None]) or line["dp_rank"] == rank[0], where
+        assert {name: line[name] for name in event} == event, where
+
+
+def test_hex_that_is_not_a_batch() -> None:
+    empty_batch = "93cb41d954fc401000009000"
+    cleared = "93cb41d954fc401000009191b0416c6c426c6f636b73436c656172656400"
+    unknown_event = "93cb41d954fc401000009191a3466f6f00"
+    text = "\n".join([empty_batch, "", "zz", "ff", "abc", cleared.upper(), " " + cleared + "\r", "é", unknown_event])
+    lines = decode(text)
+    assert [set(line) for line in lines[:3]] == [{"error", "type"}] * 3
+    assert all(line["type"] is None and line["error"] for line in lines[:3])
+    assert [line.get("type") for line in lines[3:5]] == ["cleared", "cleared"]
+    assert set(lines[5]) == {"error", "type"}
+    assert lines[6]["type"] == "Foo" and "error" in lines[6]
+    assert len(lines) == 7
+    assert decode("") == []
+    (line,) = decode(b"\xff\xfe\n")
+    assert set(line) == {"error", "type"}
+
+
+def test_output_is_utf8_whatever_the_terminal() -> None:
+    # [ts, [{"type": "BlockStored", "block_hashes": [1], "token_ids": [1], "block_size": 1, "lora_name": "é"}]]
+    payload = (
+        "92cb41d954fc4010000091"
+        "85a474797065ab426c6f636b53746f726564ac626c6f636b5f6861736865739101a9746f6b656e5f6964739101"
+        "aa626c6f636b5f73697a6501a96c6f72615f6e616d65a2c3a9"
+    )
+    (line,) = decode(payload, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert line["lora_name"] == "é"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, b"COMMAND"),
+        (["bogus"], 2, b"invalid choice: 'bogus'"),
+        (["events"], 2, b"either an ENDPOINT or --from-hex"),
+        (["events", "tcp://127.0.0.1:1", "--from-hex"], 2, b"either an ENDPOINT or --from-hex"),
+        (["events", "--from-hex", "--replay", "tcp://127.0.0.1:1"], 2, b"--replay"),
+        (["events", "udp://127.0.0.1:1"], 2, b"udp://127.0.0.1:1"),
+        (["events", "tcp://127.0.0.1:0"], 2, b"tcp://127.0.0.1:0"),
+        (["events", "tcp://127.0.0.1:70000"], 2, b"70000"),
+        (["events", "tcp://127.0.0.1:5557", "--replay", "nonsense"], 2, b"nonsense"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], status: int, message: bytes) -> None:
+    done = command(*arguments)
+    assert done.returncode == status and message in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "events", "mocker", "demo", "version"])
+def test_help(name: str) -> None:
+    done = command(*([name] if name else []), "--help")
+    assert done.returncode == 0 and b"usage: python -m dynamo_go" in done.stdout
+
+
+def test_commands_load_only_what_they_need() -> None:
+    program = "import sys, dynamo_go.__main__; print([m for m in sys.modules if m.startswith('dynamo_go.')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['dynamo_go.__main__']"
+
+
+def test_version() -> None:
+    done = command("version")
+    assert done.returncode == 0 and b"library " in done.stdout and b"ABI 1" in done.stdout
+
+
+# -- live
+
+
+def complete(engine: Mocker, tokens: list[int]) -> None:
+    body = json.dumps({"model": "mock-8b", "prompt": tokens, "max_tokens": 1}).encode()
+    request = urllib.request.Request(
+        engine.info["http"] + "/v1/completions", body, {"content-type": "application/json"}
+    )
+    urllib.request.urlopen(request, timeout=30).read()
+
+
+class Events:
+    """A process that follows an engine."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "dynamo_go", "events", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self.out: IO[bytes] = self._process.stdout
+        self._watchdog = threading.Timer(30, self._process.kill)
+        self._watchdog.start()
+
+    def next(self) -> dict[str, Any]:
+        line = self.out.readline()
+        assert line, f"the process ended: {self._process.stderr.read()!r}"  # type: ignore[union-attr]
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+    def end(self, signum: int | None = None) -> tuple[int, bytes]:
+        if signum is not None:
+            self._process.send_signal(signum)
+        try:
+            rest = self._process.communicate()[1]
+        finally:
+            self._watchdog.cancel()
+        return self._process.returncode, rest
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_events_of_an_engine_replayed_then_live(signum: int) -> None:
+    with Mocker(speedup=1000) as engine:
+        complete(engine, list(range(32)))
+        events = Events(engine.info["kv_events"], "--replay", engine.info["replay"])
+        first = events.next()
+        assert (first["seq"], first["type"], first["parent_hash"]) == (0, "stored", None)
+        assert first["token_ids"] == list(range(len(first["token_ids"])))
+        complete(engine, list(range(1000, 1016)))
+        while (event := events.next())["token_ids"] != list(range(1000, 1016)):
+            assert list(event) == FIELDS
+        assert event["seq"] > 0 and event["block_size"] == 16
+        assert events.end(signum) == (0, b"")
+
+
+def test_events_end_when_nobody_reads() -> None:
+    with Mocker(speedup=1000) as engine:
+        complete(engine, list(range(32)))
+        events = Events(engine.info["kv_events"], "--replay", engine.info["replay"])
+        events.next()
+        events.out.close()
+        n = 0
+        while events._process.poll() is None:
+            n += 1
+            complete(engine, list(range(100 * n, 100 * n + 16)))
+        assert events._process.wait() == 0
+        events._watchdog.cancel()
+
+
+def test_events_of_an_engine_that_comes_later() -> None:
+    with Mocker(speedup=1000) as engine:
+        addresses = {name: engine.info[name] for name in ("kv_events", "replay")}
+    events = Events(addresses["kv_events"], "--replay", addresses["replay"])
+    with Mocker(speedup=1000, **addresses) as engine:
+        complete(engine, list(range(16)))
+        assert events.next()["token_ids"] == list(range(16))
+    assert events.end(signal.SIGTERM) == (0, b"")
