@@ -169,6 +169,15 @@ def test_lost_requests_fail_the_demo(
     assert f"Requests lost: {lost}." in shown.out
 
 
+def test_what_cannot_be_measured_is_null(tmp_path: Path) -> None:
+    assert cli.main(["--requests", "1", "--speedup", "100", "--pools", "1", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "demo.json").read_text())
+    assert result["ideal_hit_rate"] == 0
+    assert result["runs"][0]["share_of_ideal"] is None
+    assert result["comparisons"][0]["hit_rate_ratio"] is None
+    ElementTree.parse(tmp_path / "demo.svg")
+
+
 def test_an_engine_that_does_not_start_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import platform
 import sys
 import time
@@ -147,10 +148,19 @@ class Demo:
         return {
             "pool": pool,
             "share_of_ideal": kv.share_of_ideal,
-            "hit_rate_ratio": kv.hit_rate / other.hit_rate if other.hit_rate else None,
+            "hit_rate_ratio": kv.hit_rate / other.hit_rate if other.hit_rate else math.nan,
             "spread_ratio": kv.spread / other.spread,
             "ttft_mean_ratio": kv.ttft_mean / other.ttft_mean,
         }
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for what could not be measured."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -182,8 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EngineFailed, RequestFailed, DynamoError, OSError) as error:
         print(f"demo: failed: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
     result = demo.result(time.perf_counter() - start)
-    (options.out / "demo.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (options.out / "demo.json").write_text(
+        json.dumps(_finite(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+    )
     paths = plot.write(options.out, demo.runs, demo.titles(), demo.ideal)
     print(report.table(demo.runs, demo.titles()))
     print()

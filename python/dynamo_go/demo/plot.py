@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -54,7 +55,11 @@ def svg(runs: Sequence[Figures], titles: dict[str, str], ideal: float) -> str:
 
 
 def _panel(index: int, runs: Sequence[Figures], pools: list[str], ideal: float) -> list[str]:
-    title, value, form = _PANELS[index]
+    title, measure, form = _PANELS[index]
+
+    def value(run: Figures) -> float:
+        return measure(run) if math.isfinite(measure(run)) else 0.0
+
     left = index * _WIDTH + _LEFT
     top = max([value(run) for run in runs] + ([ideal] if index == 0 else [])) or 1.0
     scale = (_BASE - _TOP) / top

@@ -69,6 +69,7 @@ async def replay(
         gc.enable()
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for client in clients:
             client.close()
 
