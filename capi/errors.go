@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/tail"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
@@ -28,7 +29,6 @@ var statuses = []struct {
 	{errHandleClosed, C.DGO_CLOSED},
 	{errTooManyHandles, C.DGO_OVERLOADED},
 	{errArgument, C.DGO_INVALID_ARGUMENT},
-	{errTimeout, C.DGO_TIMEOUT},
 	{errCannotConnect, C.DGO_CANNOT_CONNECT},
 
 	{router.ErrNotImplemented, C.DGO_NOT_IMPLEMENTED},
@@ -40,6 +40,8 @@ var statuses = []struct {
 	{router.ErrNoWorkers, C.DGO_NO_WORKERS},
 	{router.ErrEventRefused, C.DGO_EVENT_REFUSED},
 	{router.ErrClosed, C.DGO_CLOSED},
+	{tail.ErrTimeout, C.DGO_TIMEOUT},
+	{tail.ErrClosed, C.DGO_CLOSED},
 	{mocker.ErrConfig, C.DGO_INVALID_ARGUMENT},
 	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},
 }

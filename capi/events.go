@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/tail"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
-var readers = &table[reader]{kind: kindEventReader}
+var readers = &table[tail.Reader]{kind: kindEventReader}
 
 //export dgo_go_decode_batch
 func dgo_go_decode_batch(p *C.char, n C.size_t, seq *C.uint64_t, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
@@ -58,13 +59,13 @@ func dgo_go_event_reader_open(endpoint *C.char, endpointSize C.size_t, replay *C
 		if err != nil {
 			return err
 		}
-		r, err := openReader(from, back, prefix)
+		r, err := tail.Open(from, back, prefix)
 		if err != nil {
 			return err
 		}
 		h, err := readers.add(r)
 		if err != nil {
-			r.close()
+			r.Close()
 			return err
 		}
 		*result = C.dgo_event_reader(h)
@@ -85,7 +86,7 @@ func dgo_go_event_reader_next(h C.dgo_event_reader, timeoutMS C.uint32_t, b *C.d
 		if err := checkBuffer(b, "lines"); err != nil {
 			return err
 		}
-		lines, err := r.next(time.Duration(timeoutMS) * time.Millisecond)
+		lines, err := r.Next(time.Duration(timeoutMS) * time.Millisecond)
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func dgo_go_event_reader_close(h C.dgo_event_reader, e *C.dgo_error) C.dgo_statu
 	return call(e, func() error {
 		r, err := readers.remove(handle(h))
 		if r != nil {
-			r.close()
+			r.Close()
 		}
 		return err
 	})

@@ -37,8 +37,8 @@ func prompt(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, p *router.Prompt) 
 	return err
 }
 
-// request reads everything of a request. What belongs to request queues and session affinity is checked, and has no effect
-// as long as there are none.
+// request reads everything of a request. What belongs to request queues is checked, and has no effect as long as there are
+// none; session affinity is refused, since a session that is not kept together is a broken promise.
 func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request) error {
 	if err := prompt(tokens, n, q, &r.Prompt); err != nil || q == nil {
 		return err
@@ -53,8 +53,12 @@ func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request
 	if _, _, err = text(q.policy_class.data, q.policy_class.size, "policy_class"); err != nil {
 		return err
 	}
-	if _, _, err = text(q.session_id.data, q.session_id.size, "session_id"); err != nil {
+	session, affinity, err := text(q.session_id.data, q.session_id.size, "session_id")
+	if err != nil {
 		return err
+	}
+	if affinity {
+		return fmt.Errorf("%w: session_id=%q: there is no session affinity in this version", router.ErrNotImplemented, session)
 	}
 	if timeout := float64(q.timeout_seconds); q.flags&C.DGO_REQUEST_TIMEOUT != 0 && !(timeout >= 0 && timeout <= math.MaxFloat64) {
 		return fmt.Errorf("%w: timeout=%v, expected seconds, finite and >= 0", errArgument, timeout)

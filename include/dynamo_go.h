@@ -242,7 +242,7 @@ typedef struct dgo_request {
   /* How the choice is made. */
   dgo_string router_config_override;  /* JSON object: overlap_score_credit, prefill_load_scale, router_temperature, ... */
   dgo_string policy_class;
-  dgo_string session_id;
+  dgo_string session_id;              /* none: there is no session affinity in this version (DGO_NOT_IMPLEMENTED) */
   double timeout_seconds;             /* how long the request may queue; finite, >= 0 */
 } dgo_request;
 

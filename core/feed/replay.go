@@ -39,6 +39,15 @@ func (r *replay) run(ctx context.Context, endpoint string, start uint64, o zmq.O
 var errStopped = errors.New("replay is no longer wanted")
 
 func (r *replay) receive(ctx context.Context, endpoint string, start uint64, o zmq.Options) error {
+	return Replay(ctx, endpoint, start, o, func(msg wire.Message, err error) bool {
+		return r.give(ctx, reply{msg: msg, malformed: err != nil})
+	})
+}
+
+// Replay asks a replay socket for everything from start on and hands on each answer, the end marker included, as it was
+// parsed or with the error of parsing it. It returns nil after the marker; an error if the connection fails, ctx ends, or
+// take wants no more.
+func Replay(ctx context.Context, endpoint string, start uint64, o zmq.Options, take func(wire.Message, error) bool) error {
 	c, err := zmq.Dial(ctx, endpoint, zmq.Dealer, o)
 	if err != nil {
 		return err
@@ -55,7 +64,7 @@ func (r *replay) receive(ctx context.Context, endpoint string, start uint64, o z
 			return err
 		}
 		msg, err := wire.ParseReplay(frames)
-		if !r.give(ctx, reply{msg: msg, malformed: err != nil}) {
+		if !take(msg, err) {
 			return errStopped
 		}
 		if err == nil && msg.End {

@@ -220,7 +220,7 @@ class Router:
                 ``{"required_taints": [...], "preferred_taints": {taint: weight}}``.
             strict_priority: 0 .. 2**32-1; kept for request queues.
             policy_class: kept for request queues.
-            session_id: kept for session affinity.
+            session_id: must be None: there is no session affinity in this version.
             timeout: how long the request may queue, in seconds.
 
         Returns:
@@ -232,6 +232,7 @@ class Router:
             NoWorkers: no registered worker is eligible.
             WorkerNotFound: the worker or rank asked for does not exist.
             DuplicateRequest: the id is booked already. Nothing changed.
+            NotImplementedError: a session_id is given.
         """
         return self._native.best_worker(
             token_ids,

@@ -406,6 +406,7 @@ def test_bad_workers_are_refused(
         ({"request_id": "x" * 10_000_000}, InvalidArgument, "request_id"),
         ({"lora_name": b"x"}, TypeError, "lora_name"),
         ({"session_id": "\udfff"}, InvalidArgument, "session_id"),
+        ({"session_id": "s"}, NotImplementedError, "session_id"),
         ({"allowed_worker_ids": [-1]}, InvalidArgument, "allowed_worker_ids=-1"),
         ({"allowed_worker_ids": "12"}, TypeError, "allowed_worker_ids"),
         ({"allowed_worker_ids": 1}, TypeError, "allowed_worker_ids"),

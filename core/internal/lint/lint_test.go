@@ -35,10 +35,11 @@ var imports = map[string][]string{
 	"core/schedule/model":  {"core/schedule", "core/worker"},
 	"core/zmq":             {},
 	"core/feed":            {"core/block", "core/event", "core/index", "core/wire", "core/worker", "core/zmq"},
+	"core/tail":            {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":         {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":          {"core/block", "core/publish"},
 	"core/router":          {"core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/worker", "core/zmq"},
-	"capi":                 {"core/block", "core/event", "core/feed", "core/index", "core/mocker", "core/router", "core/wire", "core/worker", "core/zmq"},
+	"capi":                 {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
 // libraries says which packages may use a library, outside tests.

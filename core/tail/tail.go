@@ -1,35 +1,41 @@
-package main
+// Package tail shows a person what an engine publishes, as JSON lines. It keeps no view of a cache: package feed does.
+//
+// With a replay endpoint each connection is followed by one replay; live batches wait behind it, and those that it gave
+// already are left out. What cannot be decoded is a line of its own.
+package tail
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
-// errTimeout: nothing came in the time given. Ask again.
-var errTimeout = errors.New("nothing came in time")
+// Errors of a Reader; a bad endpoint is zmq.ErrEndpoint.
+var (
+	// ErrTimeout: nothing came in the time given. Ask again.
+	ErrTimeout = errors.New("nothing came in time")
+	// ErrClosed: the reader was closed.
+	ErrClosed = errors.New("reader is closed")
+)
 
-// chunkBytes is how much text one next may gather before it returns.
+// chunkBytes is how much text one Next may gather before it returns.
 const chunkBytes = 1 << 20
 
-// reader shows a person what an engine publishes. It keeps no view of a cache: package feed does.
-//
-// With a replay endpoint each connection is followed by one replay; live batches wait behind it, and those that it gave
-// already are left out. Its goroutines end when ctx does.
-type reader struct {
+// Reader follows one engine. Its methods are safe for concurrent use; its goroutines end when ctx does.
+type Reader struct {
 	replay string
 	live   *zmq.Subscriber
 	ctx    context.Context
 	cancel context.CancelFunc
 	owned  sync.WaitGroup
 
-	mu       sync.Mutex      // one caller of next at a time; guards what follows
+	mu       sync.Mutex      // one caller of Next at a time; guards what follows
 	replayed <-chan numbered // what the replay gives, closed at its end; nil when there is none
 	seen     uint64          // batches below it were shown by this connection's replay
 	start    uint64          // where the next replay begins
@@ -42,7 +48,8 @@ type numbered struct {
 	lines []byte
 }
 
-func openReader(endpoint, replay, topic string) (*reader, error) {
+// Open starts following an endpoint, whether it answers or not. replay may be "". Errors: zmq.ErrEndpoint.
+func Open(endpoint, replay, topic string) (*Reader, error) {
 	if err := checkReadable("endpoint", endpoint); err != nil {
 		return nil, err
 	}
@@ -51,7 +58,7 @@ func openReader(endpoint, replay, topic string) (*reader, error) {
 			return nil, err
 		}
 	}
-	r := &reader{replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{})}
+	r := &Reader{replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{})}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -59,24 +66,25 @@ func openReader(endpoint, replay, topic string) (*reader, error) {
 func checkReadable(name, endpoint string) error {
 	parsed, err := zmq.ParseEndpoint(endpoint)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errArgument, name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	if parsed.Wildcard() {
-		return fmt.Errorf("%w: %s=%q names no host and port to connect to", errArgument, name, endpoint)
+		return fmt.Errorf("%w: %s=%q names no host and port to connect to", zmq.ErrEndpoint, name, endpoint)
 	}
 	return nil
 }
 
-func (r *reader) close() {
+// Close stops following. It is idempotent.
+func (r *Reader) Close() {
 	r.cancel()
 	r.live.Close()
-	r.mu.Lock() // the last next may have started a replay
+	r.mu.Lock() // the last Next may have started a replay
 	defer r.mu.Unlock()
 	r.owned.Wait()
 }
 
-// next gives the lines of what came, waiting up to timeout for the first.
-func (r *reader) next(timeout time.Duration) ([]byte, error) {
+// Next gives the lines of what came, waiting up to timeout for the first. Errors: ErrTimeout, ErrClosed.
+func (r *Reader) Next(timeout time.Duration) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	timer := time.NewTimer(timeout)
@@ -88,11 +96,11 @@ func (r *reader) next(timeout time.Duration) ([]byte, error) {
 			lines = append(lines, r.replayedBatch(batch, more)...)
 		case event, more := <-r.liveEvents():
 			if !more {
-				return nil, errHandleClosed
+				return nil, ErrClosed
 			}
 			lines = append(lines, r.liveEvent(event)...)
 		case <-r.ctx.Done():
-			return nil, errHandleClosed
+			return nil, ErrClosed
 		case <-timer.C:
 			return lines, noneIsTimeout(lines)
 		}
@@ -102,13 +110,13 @@ func (r *reader) next(timeout time.Duration) ([]byte, error) {
 
 func noneIsTimeout(lines []byte) error {
 	if len(lines) == 0 {
-		return errTimeout
+		return ErrTimeout
 	}
 	return nil
 }
 
 // liveEvents is nil while a replay runs: live batches wait behind it.
-func (r *reader) liveEvents() <-chan zmq.Event {
+func (r *Reader) liveEvents() <-chan zmq.Event {
 	if r.replayed != nil {
 		return nil
 	}
@@ -116,9 +124,9 @@ func (r *reader) liveEvents() <-chan zmq.Event {
 }
 
 // waiting tells whether something can be taken without waiting.
-func (r *reader) waiting() bool { return len(r.replayed) > 0 || len(r.liveEvents()) > 0 }
+func (r *Reader) waiting() bool { return len(r.replayed) > 0 || len(r.liveEvents()) > 0 }
 
-func (r *reader) replayedBatch(batch numbered, more bool) []byte {
+func (r *Reader) replayedBatch(batch numbered, more bool) []byte {
 	if !more {
 		r.replayed = nil
 		return nil
@@ -129,7 +137,7 @@ func (r *reader) replayedBatch(batch numbered, more bool) []byte {
 	return batch.lines
 }
 
-func (r *reader) liveEvent(event zmq.Event) []byte {
+func (r *Reader) liveEvent(event zmq.Event) []byte {
 	switch event.Kind {
 	case zmq.Connected:
 		r.seen = 0
@@ -152,42 +160,26 @@ func (r *reader) liveEvent(event zmq.Event) []byte {
 }
 
 // follow asks for a replay and hands on what it gives.
-func (r *reader) follow(start uint64, batches chan<- numbered) {
+func (r *Reader) follow(start uint64, batches chan<- numbered) {
 	defer close(batches)
 	if err := r.ask(start, batches); err != nil {
 		r.hand(batches, numbered{lines: wire.AppendJSONError(nil, "replay "+r.replay+": "+err.Error(), "")})
 	}
 }
 
-func (r *reader) ask(start uint64, batches chan<- numbered) error {
-	c, err := zmq.Dial(r.ctx, r.replay, zmq.Dealer, zmq.Options{})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(r.ctx, func() { c.Close() })
-	defer stop()
-	if err := c.Send(nil, binary.BigEndian.AppendUint64(nil, start)); err != nil {
-		return err
-	}
-	for {
-		frames, err := c.Recv()
-		if err != nil {
-			return err
-		}
-		message, err := wire.ParseReplay(frames)
+func (r *Reader) ask(start uint64, batches chan<- numbered) error {
+	return feed.Replay(r.ctx, r.replay, start, zmq.Options{}, func(message wire.Message, err error) bool {
 		switch {
 		case err != nil:
 			r.hand(batches, numbered{lines: wire.AppendJSONError(nil, err.Error(), "")})
-		case message.End:
-			return nil
-		default:
+		case !message.End:
 			r.hand(batches, numbered{message.Seq, true, batchLines(message)})
 		}
-	}
+		return r.ctx.Err() == nil
+	})
 }
 
-func (r *reader) hand(batches chan<- numbered, batch numbered) {
+func (r *Reader) hand(batches chan<- numbered, batch numbered) {
 	select {
 	case batches <- batch:
 	case <-r.ctx.Done():
@@ -198,7 +190,7 @@ func (r *reader) hand(batches chan<- numbered, batch numbered) {
 func batchLines(message wire.Message) (lines []byte) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			lines = wire.AppendJSONError(nil, fmt.Sprintf("%v: %v", errPanic, cause), "")
+			lines = wire.AppendJSONError(nil, fmt.Sprintf("internal fault: %v", cause), "")
 		}
 	}()
 	batch, err := wire.DecodeBatch(message.Payload, wire.Limits{})

@@ -1,0 +1,81 @@
+package tail_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/publish"
+	"github.com/dynamo-go/dynamo-go/core/tail"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// read gathers lines until n of them have come.
+func read(t *testing.T, r *tail.Reader, n int) []map[string]any {
+	t.Helper()
+	var rows []map[string]any
+	for give := time.Now().Add(20 * time.Second); len(rows) < n; {
+		require.True(t, time.Now().Before(give), "%d lines of %d", len(rows), n)
+		lines, err := r.Next(50 * time.Millisecond)
+		if errors.Is(err, tail.ErrTimeout) {
+			continue
+		}
+		require.NoError(t, err)
+		for _, line := range bytes.Split(bytes.TrimSpace(lines), []byte("\n")) {
+			var row map[string]any
+			require.NoError(t, json.Unmarshal(line, &row), "%s", line)
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func TestReplayThenLiveWithoutRepetition(t *testing.T) {
+	p, err := publish.New(publish.Config{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0", BufferSteps: 100})
+	require.NoError(t, err)
+	defer p.Close()
+	store := func(i uint64) {
+		_, err := p.Publish(publish.Stored(nil, []block.EngineHash{block.EngineHash(i)}, []uint32{1, 2}, 2))
+		require.NoError(t, err)
+	}
+	for i := range uint64(20) {
+		store(i)
+	}
+	r, err := tail.Open(p.Addr(), p.ReplayAddr(), "")
+	require.NoError(t, err)
+	defer r.Close()
+	rows := read(t, r, 20)
+	for i := range uint64(20) {
+		store(20 + i)
+	}
+	rows = append(rows, read(t, r, 20)...)
+	require.Len(t, rows, 40)
+	for i, row := range rows {
+		require.EqualValues(t, i, row["seq"])
+		require.Equal(t, "stored", row["type"])
+	}
+	r.Close()
+	_, err = r.Next(time.Millisecond)
+	require.ErrorIs(t, err, tail.ErrClosed)
+}
+
+func TestSilenceAndBadEndpoints(t *testing.T) {
+	r, err := tail.Open("tcp://127.0.0.1:9", "", "")
+	require.NoError(t, err, "a port that does not answer is followed all the same")
+	defer r.Close()
+	_, err = r.Next(time.Millisecond)
+	require.ErrorIs(t, err, tail.ErrTimeout)
+	for _, bad := range []string{"", "localhost:5557", "tcp://*:5557", "tcp://h:0", "http://h:1"} {
+		_, err := tail.Open(bad, "", "")
+		require.ErrorIs(t, err, zmq.ErrEndpoint, bad)
+		_, err = tail.Open("tcp://127.0.0.1:9", bad, "")
+		if bad != "" {
+			require.ErrorIs(t, err, zmq.ErrEndpoint, bad)
+		}
+	}
+}
