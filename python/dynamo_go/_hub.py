@@ -4,7 +4,7 @@ Workers, routers and publishers come and go in any order; the :class:`Hub` keeps
 under the hub's lock:
 
 - a link knows exactly the registered instances of its path, each with its newest card;
-- of each of them, for every rank it has, a link holds what the sources of that rank hold.
+- of each of them, for every rank it has, a link holds what the source of that rank holds.
 
 The hub holds links weakly: dropping the last reference to a ``KvRouter`` ends its link.
 """
@@ -15,24 +15,11 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from ._errors import Closed, EventRefused, InvalidArgument
-from ._instance import Instance
+from ._errors import Closed, DynamoError, EventRefused, InvalidArgument
+from ._instance import Card, Instance, Profile
 from ._router import Router
 from ._source import Source
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a worker says of itself when it registers a model. The defaults stand for a worker that did not."""
-
-    block_size: int | None = None
-    dp_start: int = 0
-    dp_size: int = 1
-    max_num_batched_tokens: int | None = None
-    total_kv_blocks: int | None = None
-    taints: frozenset[str] = frozenset()
 
 
 class Link:
@@ -74,7 +61,7 @@ class Link:
         try:
             self.router.apply_event(source.worker_id, event, duplicate_stores="set")
         except EventRefused:
-            # A dump leaves out what hides behind a hole. A store below such a block is refused here, but is in the next dump.
+            # What hid behind a hole when this router came is not in its dump (see Source.dump), but may be by now.
             self.router.load_events(source.dump())
 
     def _takes(self, source: Source) -> bool:
@@ -91,9 +78,8 @@ class Hub:
         self.closed = False
         self._serving: dict[str, dict[int, Instance]] = {}
         self._registered: dict[str, dict[int, Instance]] = {}
-        self._cards: dict[tuple[str, int], Card] = {}
         self._links: dict[str, weakref.WeakSet[Link]] = {}
-        self._sources: dict[str, list[Source]] = {}
+        self._sources: dict[str, dict[tuple[int, int], Source]] = {}  # by worker id and rank
         self._waiters: set[asyncio.Future[None]] = set()
 
     def check(self) -> None:
@@ -108,7 +94,7 @@ class Hub:
     def serve(self, instance: Instance) -> None:
         """Take in a worker that begins to serve; it is registered at once."""
         with self.lock:
-            self._check_block_size(instance.path, self._card(instance).block_size)
+            self._check_block_size(instance.path, instance.profile.card.block_size)
             self._serving.setdefault(instance.path, {})[instance.worker_id] = instance
             self.register(instance)
 
@@ -122,7 +108,7 @@ class Hub:
         with self.lock:
             self._registered.setdefault(instance.path, {})[instance.worker_id] = instance
             for link in self._path_links(instance.path):
-                link.join(instance.worker_id, self._card(instance), self._worker_sources(instance))
+                link.join(instance.worker_id, instance.profile.card, self._worker_sources(instance))
         self._wake()
 
     def unregister(self, instance: Instance) -> None:
@@ -139,17 +125,22 @@ class Hub:
             self.unregister(instance)
             if self._serving.get(instance.path, {}).pop(instance.worker_id, None) is not None:
                 for source in self._worker_sources(instance):
-                    if source.retired:
-                        self._drop_source(source)
+                    self._drop_if_idle(source)
 
-    def describe(self, path: str, worker_id: int, card: Card) -> None:
-        """Take over a worker's configuration, whether it serves already or not."""
+    def describe(self, profile: Profile, card: Card) -> None:
+        """Take over a worker's configuration, whether it serves already or not. If a router refuses it, nothing changes."""
         with self.lock:
-            self._check_block_size(path, card.block_size)
-            self._cards[path, worker_id] = card
-            instance = self._registered.get(path, {}).get(worker_id)
-            if instance is not None:
-                self.register(instance)
+            self._check_block_size(profile.path, card.block_size)
+            old, profile.card = profile.card, card
+            instances = [i for i in self.instances(profile.path).values() if i.profile is profile]
+            try:
+                for instance in instances:
+                    self.register(instance)
+            except DynamoError:
+                profile.card = old
+                for instance in instances:
+                    self.register(instance)
+                raise
 
     def instances(self, path: str) -> dict[int, Instance]:
         """The candidates of a path, in the order in which they came."""
@@ -188,7 +179,8 @@ class Hub:
         """Connect a router with the workers of a path, those that are there and those to come."""
         with self.lock:
             instances = self.instances(path).values()
-            sizes = [self._card(i).block_size for i in instances] + [s.block_size for s in self._sources.get(path, ())]
+            sizes = [i.profile.card.block_size for i in instances]
+            sizes += [source.block_size for source in self._sources.get(path, {}).values()]
             for size in sizes:
                 if size not in (None, router.block_size):
                     raise InvalidArgument(
@@ -196,7 +188,7 @@ class Hub:
                     )
             link = Link(router)
             for instance in instances:
-                link.join(instance.worker_id, self._card(instance), self._worker_sources(instance))
+                link.join(instance.worker_id, instance.profile.card, self._worker_sources(instance))
             self._links.setdefault(path, weakref.WeakSet()).add(link)
             return link
 
@@ -207,13 +199,23 @@ class Hub:
 
     # -- publishers
 
-    def add_source(self, source: Source) -> None:
-        """Take in what a publisher will say."""
+    def source(self, path: str, worker_id: int, dp_rank: int, block_size: int) -> Source:
+        """Give a publisher the source of its rank. Several publishers of a rank share it, and its references."""
         with self.lock:
             if self.closed:
                 raise Closed("the runtime is shut down")
-            self._check_block_size(source.path, source.block_size)
-            self._sources.setdefault(source.path, []).append(source)
+            self._check_block_size(path, block_size)
+            sources = self._sources.setdefault(path, {})
+            source = sources.get((worker_id, dp_rank))
+            if source is None:
+                source = sources[worker_id, dp_rank] = Source(path, worker_id, dp_rank, block_size)
+            elif source.block_size != block_size:
+                raise InvalidArgument(
+                    f"kv_block_size={block_size}, but rank {dp_rank} of worker {worker_id} publishes blocks of "
+                    f"{source.block_size} tokens"
+                )
+            source.publishers += 1
+            return source
 
     def publish(self, source: Source, event: bytes) -> None:
         """Pass an event that its source has taken to the routers. Called under the lock, in the source's order."""
@@ -221,28 +223,24 @@ class Hub:
             link.apply(source, event)
 
     def retire(self, source: Source) -> None:
-        """Hear that nothing more comes from a source. What it said holds for as long as its worker serves."""
+        """Hear that a publisher says nothing more. What it said holds for as long as its worker serves."""
         with self.lock:
-            source.retired = True
-            if source.worker_id not in self._serving.get(source.path, {}):
-                self._drop_source(source)
+            source.publishers -= 1
+            self._drop_if_idle(source)
 
-    def _drop_source(self, source: Source) -> None:
-        sources = self._sources.get(source.path, [])
-        if source in sources:
-            sources.remove(source)
+    def _drop_if_idle(self, source: Source) -> None:
+        """Forget a source that has neither publishers nor a worker that serves."""
+        if source.publishers == 0 and source.worker_id not in self._serving.get(source.path, {}):
+            del self._sources[source.path][source.worker_id, source.dp_rank]
             source.close()
 
     # -- helpers
-
-    def _card(self, instance: Instance) -> Card:
-        return self._cards.get((instance.path, instance.endpoint_id), _PLAIN)
 
     def _path_links(self, path: str) -> list[Link]:
         return list(self._links.get(path, ()))
 
     def _worker_sources(self, instance: Instance) -> list[Source]:
-        return [s for s in self._sources.get(instance.path, ()) if s.worker_id == instance.worker_id]
+        return [s for s in self._sources.get(instance.path, {}).values() if s.worker_id == instance.worker_id]
 
     def _check_block_size(self, path: str, block_size: int | None) -> None:
         for link in self._path_links(path):
@@ -255,6 +253,3 @@ class Hub:
         for waiter in tuple(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)
-
-
-_PLAIN = Card()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._call import Call, Watcher
@@ -18,18 +19,36 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 30.0
 
 
+@dataclass(frozen=True)
+class Card:
+    """What a worker says of itself when it registers a model. The defaults stand for a worker that did not."""
+
+    block_size: int | None = None
+    dp_start: int = 0
+    dp_size: int = 1
+    max_num_batched_tokens: int | None = None
+    total_kv_blocks: int | None = None
+    taints: frozenset[str] = frozenset()
+
+
+@dataclass
+class Profile:
+    """Who a worker is: one for each endpoint object that is a worker, shared by all that it serves."""
+
+    path: str
+    worker_id: int
+    card: Card = Card()
+
+
 class Instance:
     """One serving worker. It ends once, by :meth:`stop`, or by cancelling `served`, which does the same.
 
-    `endpoint_id` is the id of the endpoint it serves, under which its configuration is found; `worker_id` is the same
-    unless the endpoint is served several times.
+    Its id is the profile's, unless the endpoint serves already.
     """
 
-    def __init__(
-        self, hub: Hub, path: str, endpoint_id: int, worker_id: int, handler: Callable[..., Any], graceful: bool
-    ) -> None:
-        self.path = path
-        self.endpoint_id = endpoint_id
+    def __init__(self, hub: Hub, profile: Profile, worker_id: int, handler: Callable[..., Any], graceful: bool) -> None:
+        self.profile = profile
+        self.path = profile.path
         self.worker_id = worker_id
         self.served = _Served(self, hub.loop)
         self._hub = hub

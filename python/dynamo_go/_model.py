@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._errors import InvalidArgument
-from ._hub import Card
+from ._instance import Card
 from ._runtime import Endpoint
 
 # Ranks that one worker may have: the limit of the C interface.
@@ -165,7 +165,7 @@ async def register_model(
     _expect(config, ModelRuntimeConfig, "runtime_config")
     card = _card(config, kv_cache_block_size)
     endpoint._hub.check()
-    endpoint._hub.describe(endpoint._path, endpoint.connection_id(), card)
+    endpoint._hub.describe(endpoint._profile(), card)
 
 
 def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:

@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._errors import DynamoError, EventRefused, InvalidArgument
+from ._errors import EventRefused, InvalidArgument
 from ._hub import Hub
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
-from ._source import Source
 
 if TYPE_CHECKING:
     from ._native import Tokens
@@ -24,7 +23,8 @@ class KvEventPublisher:
 
     Every ``KvRouter`` of the endpoint's path hears of it, also one that is made later, and when the worker leaves and
     comes back. Methods are synchronous, may be called from any thread, and raise at once if they are used wrongly (a
-    difference from Dynamo, which drops such events silently). A block that is stored twice must be removed twice.
+    difference from Dynamo, which drops such events silently). A block that is stored twice must be removed twice, also
+    when several publishers tell of one rank.
 
     Args:
         endpoint: the worker's endpoint.
@@ -73,18 +73,12 @@ class KvEventPublisher:
         self._endpoint = endpoint  # keeps the worker's id
         self._block_size = kv_block_size
         identity = endpoint.connection_id() if worker_id is None else worker_id
-        source = Source(endpoint._path, identity, dp_rank, kv_block_size)
-        try:
-            self._hub.add_source(source)
-        except DynamoError:
-            source.close()
-            raise
-        self._source = source
-        self._retire = weakref.finalize(self, self._hub.retire, source)
+        self._source = self._hub.source(endpoint._path, identity, dp_rank, kv_block_size)
+        self._retire = weakref.finalize(self, self._hub.retire, self._source)
 
     @property
     def unknown_removals(self) -> int:
-        """How often a block was removed that was not held; such removals change nothing."""
+        """How often a block of this rank was removed that was not held; such removals change nothing."""
         return self._source.unknown_removals
 
     def publish_stored(

@@ -13,7 +13,7 @@ from ._call import AsyncResponseStream
 from ._context import Context
 from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
 from ._hub import Hub
-from ._instance import Instance
+from ._instance import Instance, Profile
 
 _PLANES = {
     # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
@@ -22,6 +22,10 @@ _PLANES = {
     "event_plane": (("zmq",), ("nats",), "Invalid event_plane value {!r}"),
     "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
 }
+
+
+# Odd, so that 2**64 ids differ; and they look like no sequence.
+_ID_STEP = 0x9E3779B97F4A7C15
 
 
 class DistributedRuntime:
@@ -63,9 +67,8 @@ class DistributedRuntime:
         if enable_nats:
             raise NotImplementedError("enable_nats=True is not implemented: the in-memory runtime needs no NATS")
         self._hub = Hub(event_loop)
-        # What the n-th endpoint object of any path is called: a worker has one id on all its paths.
-        self._ids: list[int] = []
-        self._taken: dict[str, int] = {}
+        self._first_id = secrets.randbits(64)
+        self._taken: dict[str, int] = {}  # ids given out, by path
 
     def endpoint(self, path: str) -> Endpoint:
         """Name an endpoint: ``"namespace.component.endpoint"``, also with ``dyn://`` before it.
@@ -97,12 +100,11 @@ class DistributedRuntime:
         return self._hub.loop
 
     def _take_id(self, path: str) -> int:
+        """Give the next id of a path: the n-th of every path is the same, and no two of a path are."""
         with self._hub.lock:
             n = self._taken.get(path, 0)
             self._taken[path] = n + 1
-            while len(self._ids) <= n:
-                self._ids.append(secrets.randbits(64))
-            return self._ids[n]
+        return (self._first_id + n * _ID_STEP) % (1 << 64)
 
 
 class Endpoint:
@@ -112,7 +114,7 @@ class Endpoint:
         self._runtime = runtime
         self._hub = runtime._hub
         self._path = path
-        self._id: int | None = None
+        self._worker: Profile | None = None
         self._instances: weakref.WeakSet[Instance] = weakref.WeakSet()  # those that serve, the hub keeps
 
     def connection_id(self) -> int:
@@ -121,9 +123,12 @@ class Endpoint:
         The first object of every path has the same id, so that one worker can have several endpoints; the second has
         another, and so on. It is given when it is first needed, so a router's endpoint object does not count.
         """
-        if self._id is None:
-            self._id = self._runtime._take_id(self._path)
-        return self._id
+        return self._profile().worker_id
+
+    def _profile(self) -> Profile:
+        if self._worker is None:
+            self._worker = Profile(self._path, self._runtime._take_id(self._path))
+        return self._worker
 
     def serve_endpoint(
         self,
@@ -155,9 +160,11 @@ class Endpoint:
         self._hub.check()
         if not callable(handler):
             raise TypeError(f"handler: expected an asynchronous generator function, got {type(handler).__name__}")
-        own = self.connection_id()
-        worker_id = self._runtime._take_id(self._path) if self._hub.serves(self._path, own) else own
-        instance = Instance(self._hub, self._path, own, worker_id, handler, graceful_shutdown)
+        profile = self._profile()
+        worker_id = profile.worker_id
+        if self._hub.serves(self._path, worker_id):
+            worker_id = self._runtime._take_id(self._path)
+        instance = Instance(self._hub, profile, worker_id, handler, graceful_shutdown)
         self._hub.serve(instance)
         self._instances.add(instance)
         instance.served.add_done_callback(lambda _: self._instances.discard(instance))

@@ -1,4 +1,4 @@
-"""What one publisher says of one rank's cache."""
+"""What is published of one rank's cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._router import Router
 
 
 class Source:
-    """The blocks of one rank as one publisher told them, with references counted.
+    """The blocks of one rank as its publishers told them, with references counted.
 
     Engines may keep two copies of a block, stored twice and removed twice: only the last removal is one. The index is a
     router of its own, so that a router that comes later can be given a dump. Called under the hub's lock.
@@ -24,7 +24,7 @@ class Source:
         self.worker_id = worker_id
         self.dp_rank = dp_rank
         self.block_size = block_size
-        self.retired = False
+        self.publishers = 0
         self.unknown_removals = 0
         self._router = Router(block_size)
         self._router.add_worker(worker_id, dp_start=dp_rank)
@@ -76,7 +76,11 @@ class Source:
         return event
 
     def dump(self) -> str:
-        """Give what the rank holds, as stores for a router that comes later."""
+        """Give what the rank holds, as stores for a router that comes later.
+
+        Blocks behind a hole are left out, as no store can express them: that router under-counts until they are stored
+        again.
+        """
         return self._router.dump_events()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -156,6 +157,9 @@ def test_one_endpoint_served_twice_is_two_workers() -> None:
         endpoint = runtime.endpoint(PATH)
         await register(endpoint, taints={"t"})
         served = [endpoint.serve_endpoint(echo) for _ in range(3)]
+        router = make_router(runtime)
+        await register(endpoint, data_parallel_size=2, taints={"t"})
+        assert len(await router.get_potential_loads([])) == 6, "all of them have the configuration"
         client = await endpoint.client()
         ids = client.instance_ids()
         assert len(set(ids)) == 3 and ids[0] == endpoint.connection_id()
@@ -488,6 +492,21 @@ def test_model_configuration_is_checked(attributes: Any, kind: type[Exception], 
     run(main())
 
 
+def test_configuration_that_a_router_refuses_changes_nothing() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        await register(endpoint, taints={"good"})
+        with pytest.raises(InvalidArgument):
+            await register(endpoint, data_parallel_size=2, taints={"x" * (1 << 17)})
+        for each in (router, make_router(runtime)):
+            (worker,) = each._router.workers()
+            assert (worker["taints"], worker["dp_size"]) == (["good"], 1)
+
+    run(main())
+
+
 def test_model_of_a_kind_that_cannot_be_routed() -> None:
     async def main() -> None:
         endpoint = make_runtime().endpoint(PATH)
@@ -592,6 +611,32 @@ def test_blocks_stored_twice_are_removed_by_the_second_removal() -> None:
         assert publisher.unknown_removals == 1
         publisher.publish_removed([3])
         assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}
+
+    run(main())
+
+
+def test_publishers_of_one_rank_share_their_references() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = serve(runtime)
+        one, two = KvEventPublisher(endpoint, kv_block_size=BLOCK), KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(one, PROMPT)
+        publish(two, PROMPT)
+        one.publish_removed([4])
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 4}
+        two.publish_removed([4])
+        one.shutdown()
+        two.publish_removed([3])
+        for each in (router, make_router(runtime)):
+            assert await overlaps(each, PROMPT) == {endpoint.connection_id(): 3}
+        two.publish_removed([3])
+        assert await overlaps(router, PROMPT) == {endpoint.connection_id(): 2}
+        router.close()
+        del router, each
+        gc.collect()
+        with pytest.raises(InvalidArgument, match="kv_block_size=32.*16"):
+            KvEventPublisher(endpoint, kv_block_size=32)
 
     run(main())
 
