@@ -78,7 +78,7 @@ def names(router: Router, worker_id: int) -> set[int]:
     return {block["block_hash"] for stored in events for block in stored["blocks"]}
 
 
-def state(router: Router, worker_id: int) -> dict[str, Any]:
+def state(router: Router, worker_id: int) -> Any:
     return next(row for row in router.health() if row["worker_id"] == worker_id)
 
 
