@@ -68,6 +68,10 @@ class KvRouter:
 
     With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, awaiting waits once for so many workers.
 
+    Where it differs from Dynamo 1.6.1: errors are typed; :meth:`free` and :meth:`mark_prefill_complete` give None, not the
+    empty tuple; overrides act, and unknown ones are errors; `dp_rank` without `worker_id` pins; a worker needs no model
+    card to be a candidate; a router can be closed; the constructor waits for nothing.
+
     Raises:
         InvalidArgument: a value out of range, or a block size that is not that of a worker.
         NotImplementedError: a feature that this version does not have.
