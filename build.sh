@@ -214,7 +214,7 @@ cmd_soak() {
 	local seconds=${DGO_SOAK_SECONDS:-600} file target
 	while IFS=: read -r file target; do
 		step "fuzz $target, $seconds s"
-		go test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s"
+		go test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s" -fuzzminimizetime 20x
 	done < <(grep -roE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' core | sed 's/func //')
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
