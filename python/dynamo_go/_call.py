@@ -19,6 +19,8 @@ from ._errors import Disconnected, DynamoError, WorkerError
 # How long a handler may run on after its reader went away, before it is cancelled.
 STOP_GRACE_SECONDS = 1.0
 
+_STOPPED = "the worker stopped before the generation completed"
+
 
 class Watcher(Protocol):
     """Sees what passes through a call. Never called with a lock held."""
@@ -55,7 +57,8 @@ class Call:
         self._error: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._pump(start))
-        self._task.add_done_callback(lambda _: done(self))
+        self._done = done
+        self._task.add_done_callback(self._finished)
 
     async def next(self) -> Any:
         """Give the next item. Cancelling it abandons the call, as it would an asynchronous generator."""
@@ -108,6 +111,10 @@ class Call:
             self._context._kill()
             self._task.cancel()
 
+    def _finished(self, _: asyncio.Task[None]) -> None:
+        self._end(Disconnected(_STOPPED))  # a task that is cancelled before its first step has not done so
+        self._done(self)
+
     async def _pump(self, start: Callable[[], AsyncIterator[Any]]) -> None:
         error: Exception | None = None
         try:
@@ -125,13 +132,15 @@ class Call:
             finally:
                 await _close(handler)
         except asyncio.CancelledError:
-            error = Disconnected("the worker stopped before the generation completed")
+            error = Disconnected(_STOPPED)
             raise
         except DynamoError as mistake:
             error = mistake
-        except Exception as mistake:
+        except BaseException as mistake:  # also one that is no Exception: what came is not the whole answer
             error = WorkerError(f"the worker's handler raised {type(mistake).__name__}: {mistake}")
             error.__cause__ = mistake
+            if isinstance(mistake, (KeyboardInterrupt, SystemExit)):
+                raise
         finally:
             self._end(error)
 

@@ -831,6 +831,8 @@ def test_every_end_frees_and_stops_the_worker(end: str) -> None:
         ({"token_ids": [1.5]}, "token_ids"),
         ({"token_ids": None}, "token_ids"),
         (ValueError("boom"), "ValueError: boom"),
+        (GeneratorExit("boom"), "GeneratorExit: boom"),
+        (BaseException("boom"), "BaseException: boom"),
     ],
 )
 def test_what_a_handler_does_wrong_is_a_worker_error(item: Any, message: str) -> None:
@@ -839,7 +841,7 @@ def test_what_a_handler_does_wrong_is_a_worker_error(item: Any, message: str) ->
 
         async def handler(request: Any) -> AsyncIterator[Any]:
             yield {"token_ids": [1]}
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 raise item
             yield item
 
@@ -851,6 +853,22 @@ def test_what_a_handler_does_wrong_is_a_worker_error(item: Any, message: str) ->
             await anext(stream)
         assert await busy(router) == []
         assert await collect(stream) == []
+
+    run(main())
+
+
+def test_handler_that_is_cancelled_before_it_began_ends_its_stream() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime)
+        router = make_router(runtime)
+        before = asyncio.all_tasks()
+        stream = await router.generate(PROMPT, "m")
+        (handler,) = asyncio.all_tasks() - before
+        handler.cancel()
+        with pytest.raises(Disconnected):
+            await anext(stream)
+        assert await busy(router) == []
 
     run(main())
 
