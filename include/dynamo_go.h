@@ -166,8 +166,8 @@ dgo_status dgo_router_close(dgo_router router, dgo_error *error);
 /* A worker, as dgo_router_add_worker takes it. */
 typedef struct dgo_worker {
   uint32_t struct_size;
-  uint32_t dp_start;  /* first global data-parallel rank of this worker */
-  uint32_t dp_size;   /* number of ranks, at most 65,536; 0 means 1 */
+  uint32_t dp_start;  /* first global data-parallel rank of this worker; dp_start + dp_size is below 2^32 */
+  uint32_t dp_size;   /* number of ranks, at most 4,096 (a router has at most 65,536); 0 means 1 */
   uint32_t has_block_size;
   uint64_t worker_id; /* any value */
   int64_t block_size; /* with has_block_size: tokens per block of the worker; must be the router's */

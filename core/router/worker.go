@@ -85,7 +85,7 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 		w.DPSize = 1
 	}
 	if w.DPSize > MaxRanks || uint64(w.DPStart)+uint64(w.DPSize) > math.MaxUint32 {
-		return nil, fmt.Errorf("%w: dp_start=%d dp_size=%d: expected 1 to %d ranks below 2^32", ErrInvalidArgument, w.DPStart, w.DPSize, MaxRanks)
+		return nil, fmt.Errorf("%w: dp_start=%d dp_size=%d: expected 1 to %d ranks, and their sum below 2^32", ErrInvalidArgument, w.DPStart, w.DPSize, MaxRanks)
 	}
 	if w.BlockSize != 0 && w.BlockSize != blockSize {
 		return nil, fmt.Errorf("%w: worker %d has block_size=%d, the router %d: its blocks could never match", ErrInvalidArgument, w.ID, w.BlockSize, blockSize)

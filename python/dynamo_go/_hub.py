@@ -92,11 +92,15 @@ class Hub:
     # -- workers
 
     def serve(self, instance: Instance) -> None:
-        """Take in a worker that begins to serve; it is registered at once."""
+        """Take in a worker that begins to serve; it is registered at once. If a router refuses it, it does not serve."""
         with self.lock:
             self._check_block_size(instance.path, instance.profile.card.block_size)
             self._serving.setdefault(instance.path, {})[instance.worker_id] = instance
-            self.register(instance)
+            try:
+                self.register(instance)
+            except BaseException:
+                self.leave(instance)
+                raise
 
     def serves(self, path: str, worker_id: int) -> bool:
         """Whether a worker serves, registered or not."""
@@ -104,11 +108,15 @@ class Hub:
             return worker_id in self._serving.get(path, {})
 
     def register(self, instance: Instance) -> None:
-        """Make a serving worker a candidate."""
+        """Make a serving worker a candidate of every router, or, if one of them refuses it, of none."""
         with self.lock:
             self._registered.setdefault(instance.path, {})[instance.worker_id] = instance
-            for link in self._path_links(instance.path):
-                link.join(instance.worker_id, instance.profile.card, self._worker_sources(instance))
+            try:
+                for link in self._path_links(instance.path):
+                    link.join(instance.worker_id, instance.profile.card, self._worker_sources(instance))
+            except BaseException:
+                self.unregister(instance)
+                raise
         self._wake()
 
     def unregister(self, instance: Instance) -> None:

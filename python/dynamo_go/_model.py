@@ -11,7 +11,7 @@ from ._instance import Card
 from ._runtime import Endpoint
 
 # Ranks that one worker may have: the limit of the C interface.
-_RANKS_MAX = 1 << 16
+_RANKS_MAX = 4096
 _BLOCK_SIZE_MAX = 1 << 20
 
 
@@ -186,7 +186,7 @@ def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:
         _expect(taint, str, "runtime_config.taints")
     start = _count(config.data_parallel_start_rank, "data_parallel_start_rank", 0, (1 << 32) - 1)
     size = _count(config.data_parallel_size, "data_parallel_size", 1, _RANKS_MAX)
-    _count(start + size - 1, "data_parallel_start_rank + data_parallel_size - 1", 0, (1 << 32) - 1)
+    _count(start + size, "data_parallel_start_rank + data_parallel_size", 0, (1 << 32) - 1)
     return Card(
         block_size=_maybe(block_size, "kv_cache_block_size", 1, _BLOCK_SIZE_MAX),
         dp_start=start,

@@ -473,6 +473,8 @@ def test_block_size_that_differs_is_refused() -> None:
     [
         ({"data_parallel_size": 0}, InvalidArgument, "data_parallel_size=0"),
         ({"data_parallel_size": 1 << 40}, InvalidArgument, "data_parallel_size"),
+        ({"data_parallel_size": 4097}, InvalidArgument, "data_parallel_size=4097"),
+        ({"data_parallel_start_rank": (1 << 32) - 1}, InvalidArgument, "data_parallel"),
         ({"data_parallel_start_rank": -1}, InvalidArgument, "data_parallel_start_rank=-1"),
         ({"data_parallel_start_rank": (1 << 32) - 1, "data_parallel_size": 2}, InvalidArgument, "data_parallel"),
         ({"total_kv_blocks": -1}, InvalidArgument, "total_kv_blocks=-1"),
@@ -503,6 +505,37 @@ def test_configuration_that_a_router_refuses_changes_nothing() -> None:
         for each in (router, make_router(runtime)):
             (worker,) = each._router.workers()
             assert (worker["taints"], worker["dp_size"]) == (["good"], 1)
+
+    run(main())
+
+
+def test_worker_that_a_router_refuses_does_not_serve() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        routers = [make_router(runtime), make_router(runtime)]
+        refused = runtime.endpoint(PATH)
+        await register(refused, taints={"x" * (1 << 17)})
+        with pytest.raises(InvalidArgument, match="taint"):
+            refused.serve_endpoint(echo)
+        client = await refused.client()
+        assert client.instance_ids() == []
+        for router in routers:
+            assert await router.get_potential_loads([]) == []
+        await register(refused, taints={"x"})
+        refused.serve_endpoint(echo)
+        assert client.instance_ids() == [refused.connection_id()]
+
+    run(main())
+
+
+def test_largest_ranks_that_can_be_registered_can_be_routed() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        endpoint = runtime.endpoint(PATH)
+        await register(endpoint, data_parallel_start_rank=(1 << 32) - 4097, data_parallel_size=4096)
+        endpoint.serve_endpoint(echo)
+        assert len(await router.get_potential_loads([])) == 4096
 
     run(main())
 
