@@ -33,7 +33,7 @@ type Config struct {
 
 	// Probe is how long the stream may be silent before the feed asks for the next batch. Default 10 s.
 	Probe time.Duration
-	// ReplayTimeout is how long a replay may give nothing before it has failed. Default 5 s: an engine looks at its
+	// ReplayTimeout is how long a replay may give nothing new before it has failed. Default 5 s: an engine looks at its
 	// replay socket once per 100 ms, and sends 10 000 batches in 0.4 s.
 	ReplayTimeout time.Duration
 	// BackoffMin and BackoffMax bound the wait before a replay is asked for again. Defaults 100 ms and 5 s.

@@ -36,7 +36,7 @@
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
 //
 // Limits: waiting batches are bounded in number and bytes (the newest is not kept and is asked for later); each replay
-// uses one connection, one at a time; retries and time without an answer are bounded. A panic while applying is
+// uses one connection, one at a time; retries and time without news are bounded. A panic while applying is
 // counted, the view dropped and a replay from 0 asked; if the same batch panics again, it counts as undecodable.
 //
 // Goroutines: one that owns the feed, one of the subscriber, one for a replay while it runs; all end with Close. The

@@ -226,10 +226,13 @@ func (m *machine) live(now time.Duration, b batch) {
 	}
 }
 
-func (m *machine) wait(b batch) {
+// wait tells whether the batch is kept and was not before.
+func (m *machine) wait(b batch) bool {
+	n := len(m.buffer.waiting)
 	if !m.buffer.add(b) {
 		m.fx.count(countOverflow)
 	}
+	return len(m.buffer.waiting) > n
 }
 
 // backwards: the number went back on one connection, which TCP does not do. Either a message came twice, or the

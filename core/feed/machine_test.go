@@ -96,7 +96,7 @@ func play(t *testing.T, text string) string {
 }
 
 // step gives the machine one input: "up", "down", "live N..", "replay N..", "end", "fail", "wait" (until something is
-// due), "no-replay". A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
+// due), "pass" (3 s), "no-replay". A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
 func step(t *testing.T, m *machine, now time.Duration, words []string) time.Duration {
 	switch words[0] {
 	case "no-replay":
@@ -123,6 +123,11 @@ func step(t *testing.T, m *machine, now time.Duration, words []string) time.Dura
 		require.True(t, ok, "nothing is due")
 		now = max(now, due)
 		m.tick(now)
+	case "pass":
+		now += 3 * time.Second
+		if due, ok := m.deadline(); ok && due <= now {
+			m.tick(now)
+		}
 	default:
 		require.Fail(t, "unknown input", words[0])
 	}

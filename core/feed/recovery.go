@@ -64,7 +64,7 @@ func (m *machine) replayed(now time.Duration, id int, b batch) {
 	if !m.asked || id != m.id {
 		return
 	}
-	m.activity, m.answered = now, true
+	m.answered = true
 	m.fx.count(countReplayed)
 	switch m.phase {
 	case probing:
@@ -108,7 +108,7 @@ func (m *machine) verify(now time.Duration, b batch) bool {
 	case b.seq < m.vnext:
 		m.fx.count(countDuplicates)
 	case m.prints.same(b):
-		m.verified, m.progress, m.vnext = true, true, b.seq+1
+		m.verified, m.progress, m.activity, m.vnext = true, true, now, b.seq+1
 	default:
 		m.restarted(now)
 	}
@@ -133,11 +133,13 @@ func (m *machine) fill(now time.Duration, b batch) {
 		m.fx.count(countDuplicates)
 		return
 	case b.seq > m.last+1:
-		m.wait(b)
+		if m.wait(b) {
+			m.activity = now
+		}
 		return
 	}
 	m.accept(now, b)
-	m.progress = true
+	m.progress, m.activity = true, now
 	m.unproven = m.unproven || m.phase == filling || m.tries > 1
 	m.drain(now)
 	if m.hasLive && m.last == m.lastLive && m.buffer.empty() {
@@ -280,7 +282,7 @@ func (m *machine) backoff(n int) time.Duration {
 // tick does what is due.
 func (m *machine) tick(now time.Duration) {
 	if m.asked && now >= m.activity+m.timeout {
-		m.replayFailed(now, m.id, fmt.Sprintf("nothing for %v", m.timeout))
+		m.replayFailed(now, m.id, fmt.Sprintf("nothing new for %v", m.timeout))
 		return
 	}
 	if m.phase.hard() && !m.asked && now >= m.retryAt {
