@@ -157,6 +157,9 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 // DropSlot ends all requests of a slot whose worker is gone, and remembers their ids.
 func (l *Ledger) DropSlot(slot worker.Slot, now int64) {
 	for i := range l.requests {
+		if l.Load(slot).ActiveRequests == 0 {
+			return
+		}
 		if r := &l.requests[i]; r.live && r.slot == slot {
 			l.deadlines.remove(r.queued, uint32(i))
 			l.abandon(uint32(i), now)

@@ -13,6 +13,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -144,11 +145,17 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.mu.Unlock()
 		return ErrClosed
 	}
-	if n := r.table.Len() + len(resolved); n > index.MaxSlots {
+	w := r.workers[spec.ID]
+	n := r.table.Len() // a rank that goes keeps its slot until it is retired
+	for dp := range resolved {
+		if w == nil || w.ranks[dp] == nil {
+			n++
+		}
+	}
+	if n > index.MaxSlots {
 		r.mu.Unlock()
 		return fmt.Errorf("%w: worker %d would make %d ranks; a router has at most %d", ErrInvalidArgument, spec.ID, n, index.MaxSlots)
 	}
-	w := r.workers[spec.ID]
 	if w == nil {
 		w = &workerState{ranks: make(map[uint32]*rank)}
 		r.workers[spec.ID] = w
@@ -250,18 +257,19 @@ func (r *Router) RemoveWorker(id uint64) error {
 		return fmt.Errorf("%w: %d", ErrWorkerNotFound, id)
 	}
 	gone := r.removeLocked(w)
+	r.recandidate()
 	r.mu.Unlock()
 	r.retire(gone)
 	return nil
 }
 
+// removeLocked takes a worker out; recandidate and retire do the rest. r.mu is held.
 func (r *Router) removeLocked(w *workerState) []*rank {
 	delete(r.workers, w.spec.ID)
 	var gone []*rank
 	for _, k := range w.ranks {
 		gone = append(gone, r.detach(k))
 	}
-	r.recandidate()
 	return gone
 }
 
@@ -271,10 +279,12 @@ func (r *Router) Close() {
 	defer r.admin.Unlock()
 	r.mu.Lock()
 	r.closed = true
+	r.ledger = load.New(load.Options{}) // nobody asks any more: no booking need be taken out of it
 	var gone []*rank
 	for _, w := range r.workers {
 		gone = append(gone, r.removeLocked(w)...)
 	}
+	r.recandidate()
 	r.mu.Unlock()
 	r.retire(gone)
 }

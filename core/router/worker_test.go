@@ -140,6 +140,7 @@ func TestWorkerDescriptionsAreChecked(t *testing.T) {
 		require.NoError(t, k.AddWorker(router.Worker{ID: id, DPSize: router.MaxRanks}))
 	}
 	require.ErrorIs(t, k.AddWorker(router.Worker{ID: 1 << 40}), router.ErrInvalidArgument, "one rank too many")
+	require.NoError(t, k.AddWorker(router.Worker{ID: 1, DPSize: router.MaxRanks, Taints: []string{"a"}}), "an update needs no room")
 	require.NoError(t, k.RemoveWorker(0))
 	require.NoError(t, k.AddWorker(router.Worker{ID: 1 << 40}))
 }
