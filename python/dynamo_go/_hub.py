@@ -61,7 +61,9 @@ class Link:
         try:
             self.router.apply_event(source.worker_id, event, duplicate_stores="set")
         except EventRefused:
-            # What hid behind a hole when this router came is not in its dump (see Source.dump), but may be by now.
+            # What hid behind a hole when this router came is not in its dump (see Source.dump), but may be by now. Anew,
+            # as the event may also have given names to other blocks.
+            self.router.apply_event(source.worker_id, source.cleared())
             self.router.load_events(source.dump())
 
     def _takes(self, source: Source) -> bool:

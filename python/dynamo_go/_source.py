@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from . import _native
 from ._json import encode
 from ._router import Router
 
@@ -15,8 +16,9 @@ class Source:
     Engines may keep two copies of a block, stored twice and removed twice: only the last removal is one. The index is a
     router of its own, so that a router that comes later can be given a dump. Called under the hub's lock.
 
-    `_held` maps each block's engine hash to [references, (content hash, parent)]; a hash used again for another block
-    starts anew.
+    `_held` maps each block's engine hash to (references, sequence hash): the latter names the block by its own content and
+    all before it, whatever the engine called those. A hash used again for another block starts anew. What always holds:
+    its keys are the names that the index knows.
     """
 
     def __init__(self, path: str, worker_id: int, dp_rank: int, block_size: int) -> None:
@@ -28,7 +30,7 @@ class Source:
         self.unknown_removals = 0
         self._router = Router(block_size)
         self._router.add_worker(worker_id, dp_start=dp_rank)
-        self._held: dict[int, tuple[int, tuple[int, int | None]]] = {}
+        self._held: dict[int, tuple[int, int]] = {}
         self._next_id = 0
 
     def store(self, parent: int | None, blocks: Sequence[tuple[int, int]]) -> bytes:
@@ -42,23 +44,22 @@ class Source:
             }
         )
         self._router.apply_event(self.worker_id, event, duplicate_stores="set")
-        before = parent
-        for engine, content in blocks:
-            key = (content, before)
-            count, old = self._held.get(engine, (0, key))
-            self._held[engine] = (count + 1 if old == key else 1, key)
-            before = engine
+        before = [] if parent is None else [self._held[parent][1]]
+        names = _native.sequence_hashes([*before, *(content for _, content in blocks)])[len(before) :]
+        for (engine, _), name in zip(blocks, names, strict=True):
+            count, old = self._held.get(engine, (0, name))
+            self._held[engine] = (count + 1 if old == name else 1, name)
         return event
 
     def remove(self, hashes: Sequence[int]) -> bytes | None:
         """Take one reference of each hash. Gives the event for the routers, None if every block stays."""
         gone = []
         for engine in hashes:
-            count, key = self._held.get(engine, (0, (0, None)))
+            count, name = self._held.get(engine, (0, 0))
             if count == 0:
                 self.unknown_removals += 1
             elif count > 1:
-                self._held[engine] = (count - 1, key)
+                self._held[engine] = (count - 1, name)
             else:
                 del self._held[engine]
                 gone.append(engine)
@@ -70,10 +71,14 @@ class Source:
 
     def clear(self) -> bytes:
         """Take that the whole cache is empty. Gives the event for the routers."""
-        event = self._event("cleared")
+        event = self.cleared()
         self._router.apply_event(self.worker_id, event)
         self._held.clear()
         return event
+
+    def cleared(self) -> bytes:
+        """Give the event that empties the rank, for a router that is to be filled anew."""
+        return self._event("cleared")
 
     def dump(self) -> str:
         """Give what the rank holds, as stores for a router that comes later.

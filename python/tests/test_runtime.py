@@ -687,6 +687,42 @@ def test_hash_used_again_for_another_block_has_one_reference() -> None:
     run(main())
 
 
+def test_block_behind_a_hash_used_again_is_another_block() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        publisher = KvEventPublisher(serve(runtime), kv_block_size=BLOCK)
+        for first in (0, 16):  # 1 is another block, so 2 is another too, although its own tokens are the same
+            publisher.publish_stored(PROMPT[first : first + 16], [16], [1])
+            publisher.publish_stored(PROMPT[32:48], [16], [2], parent_hash=1)
+        publisher.publish_removed([2])
+        assert dumped(await router.dump_events()) == {(publisher._source.worker_id, 0, 1)}
+
+        publisher.publish_stored(PROMPT[16:48], [16, 16], [3, 2])  # 3 and 1 name the same block
+        publisher.publish_stored(PROMPT[32:48], [16], [2], parent_hash=1)
+        publisher.publish_removed([2])
+        assert len(dumped(await router.dump_events())) == 3, "stored twice, removed once"
+
+    run(main())
+
+
+def test_late_router_never_holds_what_the_worker_does_not() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        publisher = KvEventPublisher(serve(runtime), kv_block_size=BLOCK)
+        other = [7] * BLOCK
+        publish(publisher, PROMPT)
+        publisher.publish_stored(other, [BLOCK], [9])
+        publisher.publish_removed([2])  # hides 3 and 4, so the late router knows 1 and 9
+        late = make_router(runtime)
+        assert len(await overlaps(late, other)) == 1
+        publisher.publish_stored([8] * BLOCK, [BLOCK], [9], parent_hash=4)  # 9 is now a block that is hidden too
+        assert await overlaps(late, other) == {}
+        assert list((await overlaps(late, PROMPT)).values()) == [1]
+
+    run(main())
+
+
 # https://github.com/ai-dynamo/dynamo/issues/3169
 def test_engine_hashes_of_every_form() -> None:
     async def main() -> None:
