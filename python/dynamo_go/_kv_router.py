@@ -221,7 +221,7 @@ class KvRouter:
         buffer_size = operator.index(buffer_size)
         if buffer_size < 0:
             raise InvalidArgument(f"response_buffer_size must be non-negative, got {buffer_size}")
-        routing = request["routing"]
+        routing = {name: value for name, value in request["routing"].items() if value is not None}
         pinned = routing.get("backend_instance_id", routing.get("decode_worker_id"))
         mm = request.get("mm_routing_info") or {}
         choose = functools.partial(

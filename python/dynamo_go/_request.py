@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ._errors import InvalidArgument
@@ -104,11 +104,15 @@ def build(given: Mapping[str, Any]) -> dict[str, Any]:
     request["stop_conditions"] = _options(given.get("stop_conditions"), "stop_conditions", _STOP_CONDITIONS)
     request["sampling_options"] = _options(given.get("sampling_options"), "sampling_options", _SAMPLING_OPTIONS)
     request["output_options"] = _options(given.get("output_options"), "output_options", _OUTPUT_OPTIONS)
-    for name in ("routing", "router_config_override"):
-        value = request[name]
+    notes = request["annotations"]
+    if isinstance(notes, str) or not isinstance(notes, Iterable):
+        raise TypeError(f"annotations: expected a list of str, got {type(notes).__name__} ({notes!r})")
+    for name in ("routing", "router_config_override", "mm_routing_info"):
+        value = request.get(name)
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{name}: expected a mapping, got {type(value).__name__}")
-        request[name] = None if value is None else dict(value)
+        if name in request:
+            request[name] = None if value is None else dict(value)
     request["routing"] = request["routing"] or {}
     return request
 

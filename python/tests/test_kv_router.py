@@ -642,9 +642,12 @@ def test_generate_from_request() -> None:
             router.generate_from_request({})
         with pytest.raises(TypeError, match="request"):
             router.generate_from_request([])  # type: ignore[arg-type]
+        for field, value in (("annotations", "query_instance_id:"), ("annotations", None), ("mm_routing_info", [1])):
+            with pytest.raises(TypeError, match=field):
+                router.generate_from_request({"token_ids": PROMPT, field: value})
         for key in ("backend_instance_id", "decode_worker_id"):
             for endpoint in endpoints:
-                routing = {key: endpoint.connection_id(), "priority_jump": 1.0}
+                routing = {"backend_instance_id": None, key: endpoint.connection_id(), "strict_priority": None}
                 (item,) = await collect(await router.generate_from_request({"token_ids": PROMPT, "routing": routing}))
                 assert item["routing_data"]["worker_id"]["decode_worker_id"] == endpoint.connection_id()
                 assert seen[-1]["routing"]["backend_instance_id"] == endpoint.connection_id()
