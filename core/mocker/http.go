@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	defaultMaxTokens = 16               // of the OpenAI API
 	writeTimeout     = 30 * time.Second // for one chunk: a reader that takes none for so long is gone
+	smallBody        = 256 << 10        // bytes for which a body needs no turn: some 40,000 token ids
 )
 
 // completionRequest is what is read of an OpenAI completion request; other fields are accepted and mean nothing to an
@@ -142,13 +144,22 @@ func (m *Mocker) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]bool{"reset": true})
 }
 
-// read parses and checks a completion request.
+// read parses and checks a completion request. It waits for a turn only when much of the body is here: a peer that sends
+// nothing takes nobody's.
 func (m *Mocker) read(w http.ResponseWriter, r *http.Request) (*completionRequest, *apiError) {
+	body := http.MaxBytesReader(w, r.Body, m.cfg.MaxBodyBytes)
 	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.ContentLength, 0), m.cfg.MaxBodyBytes)) + bytes.MinRead)
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, m.cfg.MaxBodyBytes))
+	buf.Grow(int(min(max(r.ContentLength, 0), smallBody)) + bytes.MinRead)
+	_, err := io.CopyN(&buf, body, smallBody)
+	if err == nil {
+		m.parsing <- struct{}{}
+		defer func() { <-m.parsing }()
+		buf.Grow(int(min(max(r.ContentLength-smallBody, 0), m.cfg.MaxBodyBytes)) + bytes.MinRead)
+		_, err = buf.ReadFrom(body)
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
+	case err == io.EOF: // a small one
 	case errors.As(err, &tooLarge):
 		return nil, refuse(http.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large",
 			"the body has more than %d bytes", tooLarge.Limit)
@@ -197,13 +208,7 @@ func (m *Mocker) check(req *completionRequest) *apiError {
 }
 
 func (m *Mocker) completions(w http.ResponseWriter, r *http.Request) {
-	select {
-	case m.parsing <- struct{}{}:
-	case <-r.Context().Done():
-		return
-	}
 	req, bad := m.read(w, r)
-	<-m.parsing
 	if bad != nil {
 		bad.write(w)
 		return

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -232,6 +233,25 @@ func TestClientThatDisconnectsFreesItsRequest(t *testing.T) {
 	st := m.Stats()
 	require.Zero(t, st.Running+st.Waiting)
 	require.Equal(t, st.Blocks, st.IdleBlocks)
+}
+
+// TestSlowBodiesDelayNobody checks that peers that announce a body and do not send it take no turn from others.
+func TestSlowBodiesDelayNobody(t *testing.T) {
+	m := start(t, nil)
+	for range 2 * parseParallel {
+		c, err := net.Dial("tcp", strings.TrimPrefix(m.Info().HTTP, "http://"))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
+		require.NoError(t, err)
+	}
+	client := http.Client{Timeout: patience} // shorter than readTimeout
+	for range 3 {
+		r, err := client.Post(m.Info().HTTP+"/v1/completions", "", strings.NewReader(`{"prompt": [1]}`))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, r.StatusCode)
+		r.Body.Close()
+	}
 }
 
 func TestFullQueueRefuses(t *testing.T) {

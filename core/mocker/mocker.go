@@ -17,7 +17,7 @@ import (
 
 const (
 	readTimeout   = 30 * time.Second // for a request with its body
-	parseParallel = 64               // bodies read and parsed at once: bounds memory
+	parseParallel = 64               // large bodies read and parsed at once: bounds memory
 	closeTimeout  = time.Second      // for peers to take what is being sent to them
 )
 
