@@ -142,9 +142,10 @@ func tierOf(medium string) (tier event.Tier, known bool) {
 func (n *Normalizer) attention(e *Event, rank uint32) Verdict {
 	key := groupKey{rank, e.GroupIdx}
 	if e.HasGroup && e.SpecKind != "" && e.Kind == event.Stored {
-		if _, known := n.groups[key]; known || len(n.groups) < maxGroups {
-			n.groups[key] = kindOf(e.SpecKind)
+		if _, known := n.groups[key]; !known && len(n.groups) >= maxGroups {
+			return UnlearnedGroup // what removes its blocks would not be known as such
 		}
+		n.groups[key] = kindOf(e.SpecKind)
 	}
 	kind := kindOf(e.SpecKind)
 	if e.SpecKind == "" {

@@ -166,6 +166,27 @@ func TestGroupsAreLearnt(t *testing.T) {
 	requireVerdict(t, n, group(removed(1), 0, ""), wire.Keep)
 }
 
+// TestGroupsBeyondTheBound checks that what could not be removed again is not stored.
+func TestGroupsBeyondTheBound(t *testing.T) {
+	n := wire.NewNormalizer(2)
+	group := func(e *wire.Event, i uint32) *wire.Event {
+		e.HasGroup, e.GroupIdx = true, i
+		return e
+	}
+	kept := 0
+	for i := uint32(1); i <= 2000; i++ {
+		e := group(stored(1, 1), i)
+		e.SpecKind = "full_attention"
+		_, storing := n.Normalize(e, 1, 0)
+		_, removing := n.Normalize(group(removed(1), i), 1, 0)
+		require.Equal(t, storing, removing, "group %d", i)
+		if storing == wire.Keep {
+			kept++
+		}
+	}
+	require.Equal(t, 1024, kept)
+}
+
 func hashOf(t *testing.T, e *wire.Event, id *block.Identity) block.Hash {
 	t.Helper()
 	return block.Hashes(nil, e.TokenIDs, 2, id)[0]
