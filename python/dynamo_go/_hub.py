@@ -12,6 +12,7 @@ The hub holds links weakly: dropping the last reference to a ``KvRouter`` ends i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import weakref
 from collections.abc import Iterable
@@ -175,9 +176,19 @@ class Hub:
         return ids
 
     def shutdown(self) -> None:
-        """Stop every worker; nothing starts again."""
+        """Stop every worker; nothing starts again. Called in any thread, or by a signal handler."""
         with self.lock:
             self.closed = True
+        if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
+            self._stop()
+            then = _nothing  # but wake the loop, which a signal handler may have found asleep
+        else:
+            then = self._stop
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(then)
+
+    def _stop(self) -> None:
+        with self.lock:
             serving = [instance for path in self._serving.values() for instance in path.values()]
         for instance in serving:
             instance.stop(drain=True)
@@ -263,3 +274,7 @@ class Hub:
         for waiter in tuple(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _nothing() -> None:
+    pass

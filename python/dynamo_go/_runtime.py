@@ -91,7 +91,8 @@ class DistributedRuntime:
     def shutdown(self) -> None:
         """Stop all workers. Those that serve with `graceful_shutdown` end their requests first, for at most 30 s.
 
-        Nothing can be started again; routers raise ``Closed``. Calling it again does nothing.
+        Nothing can be started again; routers raise ``Closed``. Calling it again does nothing. May be called from any
+        thread, and by a signal handler.
         """
         self._hub.shutdown()
 

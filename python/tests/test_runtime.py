@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -234,6 +237,27 @@ def test_shutdown_lets_requests_end_first() -> None:
         assert isinstance(await error_of(client.random({})), Closed)
 
     run(main())
+
+
+@pytest.mark.parametrize("caller", ["thread", "signal handler"])
+def test_shutdown_from_elsewhere_ends_serving(caller: str) -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        served = runtime.endpoint(PATH).serve_endpoint(echo)
+        old = signal.signal(signal.SIGUSR1, lambda *_: runtime.shutdown())
+        try:
+            if caller == "thread":
+                timer = threading.Timer(0.05, runtime.shutdown)
+            else:
+                timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.start()
+            begin = time.monotonic()
+            await served
+            assert time.monotonic() - begin < 15, "the loop slept on until the test's limit woke it"
+        finally:
+            signal.signal(signal.SIGUSR1, old)
+
+    run(main(), 20)
 
 
 def test_serve_refuses_what_cannot_be_called() -> None:
