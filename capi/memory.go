@@ -46,6 +46,22 @@ func sized[T any](p *T, size *C.uint32_t, name string) error {
 	return nil
 }
 
+// empty stands for an array without elements.
+var empty uint64
+
+// member reads the pointer of a caller's struct to n elements. One into the first page, which to no elements is common,
+// must never be a pointer in Go: see shim.c.
+func member[T any](p **T, n C.size_t) *T {
+	const firstPage = 4096
+	switch address := *(*uintptr)(unsafe.Pointer(p)); {
+	case address == 0 || address >= firstPage:
+		return *p
+	case n == 0:
+		return (*T)(unsafe.Pointer(&empty))
+	}
+	return nil
+}
+
 // view is the caller's array as a slice, valid during the call only.
 func view[G, T any](p *T, n C.size_t, limit C.size_t, name string) ([]G, error) {
 	if n == 0 {
@@ -82,6 +98,16 @@ func jsonView(p *C.char, n C.size_t, name string) ([]byte, error) {
 		err = fmt.Errorf("%w: %s is NULL", errArgument, name)
 	}
 	return text, err
+}
+
+// bytesOf is bytesView of a struct's member.
+func bytesOf(s *C.dgo_string, name string) ([]byte, error) {
+	return bytesView(member(&s.data, s.size), s.size, name)
+}
+
+// textOf is text of a struct's member.
+func textOf(s *C.dgo_string, name string) (string, bool, error) {
+	return text(member(&s.data, s.size), s.size, name)
 }
 
 // text copies a string, and tells whether there is one.

@@ -23,13 +23,13 @@ func prompt(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, p *router.Prompt) 
 	if err := sized(q, &q.struct_size, "request"); err != nil {
 		return err
 	}
-	if p.LoRAName, _, err = text(q.lora_name.data, q.lora_name.size, "lora_name"); err != nil {
+	if p.LoRAName, _, err = textOf(&q.lora_name, "lora_name"); err != nil {
 		return err
 	}
-	if p.CacheNamespace, _, err = text(q.cache_namespace.data, q.cache_namespace.size, "cache_namespace"); err != nil {
+	if p.CacheNamespace, _, err = textOf(&q.cache_namespace, "cache_namespace"); err != nil {
 		return err
 	}
-	infos, err := bytesView(q.block_mm_infos.data, q.block_mm_infos.size, "block_mm_infos")
+	infos, err := bytesOf(&q.block_mm_infos, "block_mm_infos")
 	if err != nil || infos == nil {
 		return err
 	}
@@ -47,13 +47,13 @@ func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request
 		return fmt.Errorf("%w: request->flags=%#x has unknown bits", errArgument, uint32(q.flags))
 	}
 	var err error
-	if r.ID, r.Book, err = text(q.request_id.data, q.request_id.size, "request_id"); err != nil {
+	if r.ID, r.Book, err = textOf(&q.request_id, "request_id"); err != nil {
 		return err
 	}
-	if _, _, err = text(q.policy_class.data, q.policy_class.size, "policy_class"); err != nil {
+	if _, _, err = textOf(&q.policy_class, "policy_class"); err != nil {
 		return err
 	}
-	session, affinity, err := text(q.session_id.data, q.session_id.size, "session_id")
+	session, affinity, err := textOf(&q.session_id, "session_id")
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request
 	if timeout := float64(q.timeout_seconds); q.flags&C.DGO_REQUEST_TIMEOUT != 0 && !(timeout >= 0 && timeout <= math.MaxFloat64) {
 		return fmt.Errorf("%w: timeout=%v, expected seconds, finite and >= 0", errArgument, timeout)
 	}
-	overrides, err := bytesView(q.router_config_override.data, q.router_config_override.size, "router_config_override")
+	overrides, err := bytesOf(&q.router_config_override, "router_config_override")
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func constraints(q *C.dgo_request, r *router.Request) error {
 	if c.HasDPRank {
 		c.DPRank = uint32(q.dp_rank)
 	}
-	if q.allowed_worker_ids != nil || q.n_allowed_worker_ids != 0 {
-		ids, err := view[uint64](q.allowed_worker_ids, q.n_allowed_worker_ids, C.DGO_WORKER_IDS_MAX, "allowed_worker_ids")
+	if allowed := member(&q.allowed_worker_ids, q.n_allowed_worker_ids); allowed != nil || q.n_allowed_worker_ids != 0 {
+		ids, err := view[uint64](allowed, q.n_allowed_worker_ids, C.DGO_WORKER_IDS_MAX, "allowed_worker_ids")
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func constraints(q *C.dgo_request, r *router.Request) error {
 			c.Allowed[id] = struct{}{}
 		}
 	}
-	raw, err := bytesView(q.routing_constraints.data, q.routing_constraints.size, "routing_constraints")
+	raw, err := bytesOf(&q.routing_constraints, "routing_constraints")
 	if err != nil || raw == nil {
 		return err
 	}

@@ -143,24 +143,24 @@ func workerSpec(w *C.dgo_worker) (router.Worker, error) {
 		spec.BlockSize = int(w.block_size)
 	}
 	var err error
-	if spec.KVEvents, err = endpoints(w.kv_events, "kv_events"); err != nil {
+	if spec.KVEvents, err = endpoints(&w.kv_events, "kv_events"); err != nil {
 		return spec, err
 	}
-	if spec.Replay, err = endpoints(w.replay, "replay"); err != nil {
+	if spec.Replay, err = endpoints(&w.replay, "replay"); err != nil {
 		return spec, err
 	}
-	if spec.Topic, _, err = text(w.topic.data, w.topic.size, "topic"); err != nil {
+	if spec.Topic, _, err = textOf(&w.topic, "topic"); err != nil {
 		return spec, err
 	}
-	if spec.Host, _, err = text(w.host.data, w.host.size, "host"); err != nil {
+	if spec.Host, _, err = textOf(&w.host, "host"); err != nil {
 		return spec, err
 	}
-	taints, err := view[C.dgo_string](w.taints, w.n_taints, C.DGO_WORKER_IDS_MAX, "taints")
+	taints, err := view[C.dgo_string](member(&w.taints, w.n_taints), w.n_taints, C.DGO_WORKER_IDS_MAX, "taints")
 	if err != nil {
 		return spec, err
 	}
 	for i := range taints {
-		taint, ok, err := text(taints[i].data, taints[i].size, "taint")
+		taint, ok, err := textOf(&taints[i], "taint")
 		if err != nil {
 			return spec, err
 		}
@@ -173,8 +173,8 @@ func workerSpec(w *C.dgo_worker) (router.Worker, error) {
 }
 
 // endpoints reads a base endpoint, or a JSON object from rank to endpoint.
-func endpoints(s C.dgo_string, name string) (router.Endpoints, error) {
-	value, given, err := text(s.data, s.size, name)
+func endpoints(s *C.dgo_string, name string) (router.Endpoints, error) {
+	value, given, err := textOf(s, name)
 	if err != nil || !given {
 		return router.Endpoints{}, err
 	}

@@ -1,7 +1,7 @@
 /* The public functions. Each refuses to enter Go in a forked child, then calls the Go function of its name.
  *
  * Both headers are included, so the compiler checks the public contract against what cgo exports. cgo's prototypes know
- * no const: UNCONST drops it, and the Go side never writes through those pointers. */
+ * no const: ARRAY and OBJECT drop it, and the Go side never writes through those pointers. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,28 @@
 #include "_cgo_export.h"
 
 #define PUBLIC __attribute__((visibility("default")))
-#define UNCONST(type, pointer) ((type *)(uintptr_t)(pointer))
+
+/* Go ends the process when it meets a pointer into the first page on its stack, though nobody follows it. To empty arrays
+ * such pointers are common: a Rust slice without elements points to its alignment. So Go never gets to see one; pointers
+ * inside structs are the business of `member` in memory.go. */
+#define FIRST_PAGE 4096u
+#define IN_FIRST_PAGE(pointer) ((uintptr_t)(pointer) - 1 < FIRST_PAGE - 1)
+#define TYPED(type, pointer) (1 ? (pointer) : (const type *)NULL)
+#define ARRAY(type, pointer, n) ((type *)array(TYPED(type, pointer), n))
+#define OBJECT(type, pointer) ((type *)object(TYPED(type, pointer)))
+
+static uint64_t empty[2];
+
+/* array: a pointer to n elements. To none it may be anything but NULL; to some, one into the first page is as NULL. */
+static void *array(const void *pointer, size_t n) {
+  if (!IN_FIRST_PAGE(pointer)) return (void *)(uintptr_t)pointer;
+  return n == 0 ? empty : NULL;
+}
+
+/* object: a pointer to one object. One into the first page becomes one that is not aligned, which Go refuses. */
+static void *object(const void *pointer) {
+  return IN_FIRST_PAGE(pointer) ? (char *)empty + 1 : (void *)(uintptr_t)pointer;
+}
 
 /* Set in a child that was forked after the library was loaded: the Go runtime's threads do not exist there, so the first
  * call that parks or collects garbage would hang. Written once, by the only thread of the child. */
@@ -32,6 +53,7 @@ static dgo_status refuse(dgo_error *error) {
 
 #define ENTER(error)                 \
   do {                               \
+    error = OBJECT(dgo_error, error); \
     if (forked) return refuse(error); \
   } while (0)
 
@@ -79,7 +101,8 @@ PUBLIC void dgo_buffer_free(dgo_buffer *buffer) {
 PUBLIC dgo_status dgo_router_new(int64_t block_size, const char *config, size_t config_size, const uint64_t *seed,
                                  dgo_router *router, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_new(block_size, UNCONST(char, config), config_size, UNCONST(uint64_t, seed), router, error);
+  return dgo_go_router_new(block_size, ARRAY(char, config, config_size), config_size, OBJECT(uint64_t, seed),
+                           OBJECT(dgo_router, router), error);
 }
 
 PUBLIC dgo_status dgo_router_close(dgo_router router, dgo_error *error) {
@@ -89,7 +112,7 @@ PUBLIC dgo_status dgo_router_close(dgo_router router, dgo_error *error) {
 
 PUBLIC dgo_status dgo_router_add_worker(dgo_router router, const dgo_worker *worker, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_add_worker(router, UNCONST(dgo_worker, worker), error);
+  return dgo_go_router_add_worker(router, OBJECT(dgo_worker, worker), error);
 }
 
 PUBLIC dgo_status dgo_router_remove_worker(dgo_router router, uint64_t worker_id, dgo_error *error) {
@@ -99,116 +122,119 @@ PUBLIC dgo_status dgo_router_remove_worker(dgo_router router, uint64_t worker_id
 
 PUBLIC dgo_status dgo_router_workers(dgo_router router, dgo_buffer *workers, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_workers(router, workers, error);
+  return dgo_go_router_workers(router, OBJECT(dgo_buffer, workers), error);
 }
 
 PUBLIC dgo_status dgo_router_apply_event(dgo_router router, uint64_t worker_id, const char *event, size_t event_size,
                                          uint32_t flags, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_apply_event(router, worker_id, UNCONST(char, event), event_size, flags, error);
+  return dgo_go_router_apply_event(router, worker_id, ARRAY(char, event, event_size), event_size, flags, error);
 }
 
 PUBLIC dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, size_t n_tokens,
                                          const dgo_request *request, dgo_choice *choice, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_best_worker(router, UNCONST(uint32_t, tokens), n_tokens, UNCONST(dgo_request, request), choice,
-                                   error);
+  return dgo_go_router_best_worker(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                                   OBJECT(dgo_choice, choice), error);
 }
 
 PUBLIC dgo_status dgo_router_mark_prefill_complete(dgo_router router, const char *request_id, size_t request_id_size,
                                                    dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_mark_prefill_complete(router, UNCONST(char, request_id), request_id_size, error);
+  return dgo_go_router_mark_prefill_complete(router, ARRAY(char, request_id, request_id_size), request_id_size, error);
 }
 
 PUBLIC dgo_status dgo_router_free(dgo_router router, const char *request_id, size_t request_id_size, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_free(router, UNCONST(char, request_id), request_id_size, error);
+  return dgo_go_router_free(router, ARRAY(char, request_id, request_id_size), request_id_size, error);
 }
 
 PUBLIC dgo_status dgo_router_add_output_block(dgo_router router, const char *request_id, size_t request_id_size, int64_t n,
                                               const double *decay_fraction, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_add_output_block(router, UNCONST(char, request_id), request_id_size, n,
-                                        UNCONST(double, decay_fraction), error);
+  return dgo_go_router_add_output_block(router, ARRAY(char, request_id, request_id_size), request_id_size, n,
+                                        OBJECT(double, decay_fraction), error);
 }
 
 PUBLIC dgo_status dgo_router_get_potential_loads(dgo_router router, const uint32_t *tokens, size_t n_tokens,
                                                  const dgo_request *request, dgo_potential_load *rows, size_t row_size,
                                                  size_t capacity, size_t *count, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_get_potential_loads(router, UNCONST(uint32_t, tokens), n_tokens, UNCONST(dgo_request, request),
-                                           rows, row_size, capacity, count, error);
+  return dgo_go_router_get_potential_loads(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                                           ARRAY(dgo_potential_load, rows, capacity), row_size, capacity,
+                                           OBJECT(size_t, count), error);
 }
 
 PUBLIC dgo_status dgo_router_get_overlap_scores(dgo_router router, const uint32_t *tokens, size_t n_tokens,
                                                 const dgo_request *request, dgo_buffer *scores, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_get_overlap_scores(router, UNCONST(uint32_t, tokens), n_tokens, UNCONST(dgo_request, request),
-                                          scores, error);
+  return dgo_go_router_get_overlap_scores(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                                          OBJECT(dgo_buffer, scores), error);
 }
 
 PUBLIC dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
                                      dgo_buffer *explanation, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_explain(router, UNCONST(uint32_t, tokens), n_tokens, UNCONST(dgo_request, request), explanation,
-                               error);
+  return dgo_go_router_explain(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                               OBJECT(dgo_buffer, explanation), error);
 }
 
 PUBLIC dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_dump_events(router, events, error);
+  return dgo_go_router_dump_events(router, OBJECT(dgo_buffer, events), error);
 }
 
 PUBLIC dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t size, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_load_events(router, UNCONST(char, events), size, error);
+  return dgo_go_router_load_events(router, ARRAY(char, events, size), size, error);
 }
 
 PUBLIC dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_health(router, health, error);
+  return dgo_go_router_health(router, OBJECT(dgo_buffer, health), error);
 }
 
 PUBLIC dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error) {
   ENTER(error);
-  return dgo_go_router_stats(router, stats, error);
+  return dgo_go_router_stats(router, OBJECT(dgo_buffer, stats), error);
 }
 
 PUBLIC dgo_status dgo_config_check(const char *config, size_t size, dgo_buffer *result, dgo_error *error) {
   ENTER(error);
-  return dgo_go_config_check(UNCONST(char, config), size, result, error);
+  return dgo_go_config_check(ARRAY(char, config, size), size, OBJECT(dgo_buffer, result), error);
 }
 
 PUBLIC dgo_status dgo_compute_block_hashes(const uint32_t *tokens, size_t n_tokens, int64_t block_size,
                                            const dgo_request *request, int32_t eagle, uint64_t *hashes, size_t capacity,
                                            size_t *count, dgo_error *error) {
   ENTER(error);
-  return dgo_go_compute_block_hashes(UNCONST(uint32_t, tokens), n_tokens, block_size, UNCONST(dgo_request, request), eagle,
-                                     hashes, capacity, count, error);
+  return dgo_go_compute_block_hashes(ARRAY(uint32_t, tokens, n_tokens), n_tokens, block_size, OBJECT(dgo_request, request),
+                                     eagle, ARRAY(uint64_t, hashes, capacity), capacity, OBJECT(size_t, count), error);
 }
 
 PUBLIC dgo_status dgo_compute_sequence_hashes(const uint64_t *hashes, size_t n, uint64_t *sequences, dgo_error *error) {
   ENTER(error);
-  return dgo_go_compute_sequence_hashes(UNCONST(uint64_t, hashes), n, sequences, error);
+  return dgo_go_compute_sequence_hashes(ARRAY(uint64_t, hashes, n), n, ARRAY(uint64_t, sequences, n), error);
 }
 
 PUBLIC dgo_status dgo_decode_batch(const char *payload, size_t payload_size, const uint64_t *seq, dgo_buffer *lines,
                                    dgo_error *error) {
   ENTER(error);
-  return dgo_go_decode_batch(UNCONST(char, payload), payload_size, UNCONST(uint64_t, seq), lines, error);
+  return dgo_go_decode_batch(ARRAY(char, payload, payload_size), payload_size, OBJECT(uint64_t, seq),
+                             OBJECT(dgo_buffer, lines), error);
 }
 
 PUBLIC dgo_status dgo_event_reader_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size,
                                         const char *topic, size_t topic_size, dgo_event_reader *reader, dgo_error *error) {
   ENTER(error);
-  return dgo_go_event_reader_open(UNCONST(char, endpoint), endpoint_size, UNCONST(char, replay), replay_size,
-                                  UNCONST(char, topic), topic_size, reader, error);
+  return dgo_go_event_reader_open(ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                                  ARRAY(char, replay, replay_size), replay_size, ARRAY(char, topic, topic_size),
+                                  topic_size, OBJECT(dgo_event_reader, reader), error);
 }
 
 PUBLIC dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, dgo_buffer *lines, dgo_error *error) {
   ENTER(error);
-  return dgo_go_event_reader_next(reader, timeout_ms, lines, error);
+  return dgo_go_event_reader_next(reader, timeout_ms, OBJECT(dgo_buffer, lines), error);
 }
 
 PUBLIC dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *error) {
@@ -218,12 +244,12 @@ PUBLIC dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *err
 
 PUBLIC dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mocker, dgo_error *error) {
   ENTER(error);
-  return dgo_go_mocker_new(UNCONST(char, config), config_size, mocker, error);
+  return dgo_go_mocker_new(ARRAY(char, config, config_size), config_size, OBJECT(dgo_mocker, mocker), error);
 }
 
 PUBLIC dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error) {
   ENTER(error);
-  return dgo_go_mocker_info(mocker, info, error);
+  return dgo_go_mocker_info(mocker, OBJECT(dgo_buffer, info), error);
 }
 
 PUBLIC dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error) {

@@ -246,6 +246,41 @@ static void texts(dgo_router router) {
   STATUS(DGO_OK, dgo_config_check("{}", 2, NULL, NULL));
 }
 
+/* first_page: what other languages give for an empty array is one; with a length, it is an error. */
+static void first_page(void) {
+#define LOW(type, address) ((type *)(uintptr_t)(address))
+  dgo_router router = new_router();
+  dgo_string empty = {LOW(char, 1), 0}, broken = {LOW(char, 1), 4};
+  dgo_worker worker = {.struct_size = sizeof worker};
+  worker.topic = worker.host = empty;
+  worker.taints = LOW(dgo_string, 8);
+  STATUS(DGO_OK, dgo_router_add_worker(router, &worker, NULL));
+  BAD_WORKER(topic, broken);
+  BAD_WORKER(kv_events, broken);
+  BAD_WORKER(n_taints, 1);
+  worker.taints = &broken;
+  BAD_WORKER(n_taints, 1);
+
+  dgo_choice choice = {.struct_size = sizeof choice};
+  dgo_request request = {.struct_size = sizeof request};
+  request.lora_name = request.cache_namespace = request.policy_class = request.request_id = empty;
+  STATUS(DGO_OK, dgo_router_best_worker(router, LOW(uint32_t, 4), 0, &request, &choice, NULL));
+  BAD_REQUEST(lora_name, broken);
+  BAD_REQUEST(block_mm_infos, broken);
+  BAD_REQUEST(allowed_worker_ids, LOW(uint64_t, 8); bad.n_allowed_worker_ids = 1);
+  request.allowed_worker_ids = LOW(uint64_t, 8);
+  STATUS(DGO_NO_WORKERS, dgo_router_best_worker(router, tokens, 8, &request, &choice, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_best_worker(router, LOW(uint32_t, 4), 8, NULL, &choice, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_best_worker(router, tokens, 8, LOW(dgo_request, 8), &choice, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_best_worker(router, tokens, 8, NULL, LOW(dgo_choice, 4088), NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_best_worker(router, tokens, 8, NULL, &choice, LOW(dgo_error, 4)));
+  STATUS(DGO_OK, dgo_router_free(router, LOW(char, 1), 0, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_free(router, LOW(char, 4095), 1, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_stats(router, LOW(dgo_buffer, 8), NULL));
+  STATUS(DGO_OK, dgo_compute_sequence_hashes(LOW(uint64_t, 8), 0, LOW(uint64_t, 8), NULL));
+  STATUS(DGO_OK, dgo_router_close(router, NULL));
+}
+
 static void hashes(void) {
   uint64_t out[2];
   size_t count;
@@ -313,6 +348,7 @@ int main(void) {
   prompts(router);
   texts(router);
   STATUS(DGO_OK, dgo_router_close(router, NULL));
+  first_page();
   hashes();
   engines();
 

@@ -16,6 +16,7 @@ static void *work(void *argument) {
     snprintf(id, sizeof id, "%d-%d", self, round);
     dgo_request request = {.struct_size = sizeof request};
     request.request_id = dgo_text(id);
+    request.lora_name.data = (const char *)(uintptr_t)1; /* empty, as Rust has it: Go must never see that pointer */
     dgo_choice choice = {.struct_size = sizeof choice};
     STATUS(DGO_OK, dgo_router_best_worker(shared, prompt, 64, &request, &choice, NULL));
     STATUS(DGO_DUPLICATE_REQUEST, dgo_router_best_worker(shared, prompt, 64, &request, &choice, NULL));
