@@ -97,14 +97,38 @@ int to_string(PyObject *value, const char *name, dgo_string *result) {
   return 0;
 }
 
-int to_u64_array(PyObject *value, const char *name, uint64_t **result, size_t *count) {
-  if (PyUnicode_Check(value)) return wrong_type(value, name, "an iterable of ints");
-  PyObject *items = PySequence_List(value); /* a list of its own: __index__ below may run any code */
-  if (items == NULL) {
-    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
-    PyErr_Clear();
-    return wrong_type(value, name, "an iterable of ints");
+/* append_all: the items of an iterator, until there are too many. */
+static int append_all(PyObject *list, PyObject *iterator, const char *name, size_t limit) {
+  for (PyObject *item; (item = PyIter_Next(iterator)) != NULL;) {
+    int failed = (size_t)PyList_GET_SIZE(list) == limit;
+    if (failed)
+      raise_invalid("%s has more than %zu elements", name, limit);
+    else
+      failed = PyList_Append(list, item) < 0;
+    Py_DECREF(item);
+    if (failed) return -1;
   }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *items_of(PyObject *value, const char *name, size_t limit) {
+  PyObject *iterator = PyObject_GetIter(value);
+  if (iterator == NULL) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return NULL;
+    PyErr_Clear();
+    wrong_type(value, name, "an iterable of ints");
+    return NULL;
+  }
+  PyObject *list = PyList_New(0);
+  if (list != NULL && append_all(list, iterator, name, limit) < 0) Py_CLEAR(list);
+  Py_DECREF(iterator);
+  return list;
+}
+
+int to_u64_array(PyObject *value, const char *name, size_t limit, uint64_t **result, size_t *count) {
+  if (PyUnicode_Check(value)) return wrong_type(value, name, "an iterable of ints");
+  PyObject *items = items_of(value, name, limit); /* a list of its own: __index__ below may run any code */
+  if (items == NULL) return -1;
   size_t n = (size_t)PyList_GET_SIZE(items);
   uint64_t *array = PyMem_RawMalloc(n == 0 ? 1 : n * sizeof *array);
   if (array == NULL) PyErr_NoMemory();

@@ -57,7 +57,7 @@ PyObject *block_hashes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 PyObject *sequence_hashes(PyObject *Py_UNUSED(module), PyObject *value) {
   uint64_t *hashes;
   size_t count;
-  if (library_load() < 0 || to_u64_array(value, "block_hashes", &hashes, &count) < 0) return NULL;
+  if (library_load() < 0 || to_u64_array(value, "block_hashes", DGO_TOKENS_MAX, &hashes, &count) < 0) return NULL;
   NEW_ERROR(error);
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS

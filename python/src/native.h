@@ -81,8 +81,11 @@ int to_double(PyObject *value, const char *name, double *result);
 /* to_string: None gives "none". Borrowed from value, which must outlive the result. */
 int to_string(PyObject *value, const char *name, dgo_string *result);
 
-/* to_u64_array: any iterable of ints, to memory from PyMem_RawMalloc that the caller frees. */
-int to_u64_array(PyObject *value, const char *name, uint64_t **result, size_t *count);
+/* items_of: the items of an iterable as a new list. More than `limit` are InvalidArgument; it need not end. */
+PyObject *items_of(PyObject *value, const char *name, size_t limit);
+
+/* to_u64_array: any iterable of at most `limit` ints, to memory from PyMem_RawMalloc that the caller frees. */
+int to_u64_array(PyObject *value, const char *name, size_t limit, uint64_t **result, size_t *count);
 
 /* take_buffer: the buffer's contents as str, or as None-safe NULL with an exception; the buffer is freed. */
 PyObject *take_buffer(dgo_buffer *buffer);

@@ -184,7 +184,8 @@ static int request_get(PyObject *const *args, dgo_request *request, uint64_t **a
     if (to_double(args[13], "timeout", &request->timeout_seconds) < 0) return -1;
   }
   if (args[8] == Py_None) return 0;
-  if (to_u64_array(args[8], "allowed_worker_ids", allowed, &request->n_allowed_worker_ids) < 0) return -1;
+  if (to_u64_array(args[8], "allowed_worker_ids", DGO_WORKER_IDS_MAX, allowed, &request->n_allowed_worker_ids) < 0)
+    return -1;
   request->allowed_worker_ids = *allowed;
   return 0;
 }

@@ -143,7 +143,7 @@ static int from_range(PyObject *range, prompt_tokens *tokens) {
 }
 
 static int from_items(PyObject *sequence, prompt_tokens *tokens) {
-  PyObject *list = PySequence_List(sequence);
+  PyObject *list = items_of(sequence, "token_ids", DGO_TOKENS_MAX);
   if (list == NULL) return -1;
   int failed = from_list(list, tokens);
   Py_DECREF(list);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import threading
 import tracemalloc
 import urllib.request
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -146,6 +147,18 @@ def test_tokens_of_a_wrong_type_are_named(tokens: Any, message: str) -> None:
 def test_too_many_tokens_are_refused_before_memory_is_taken(tokens: Any) -> None:
     with pytest.raises(InvalidArgument, match="more than 16777216"):
         compute_block_hash_for_seq(tokens, 4)
+
+
+def test_what_does_not_end_is_refused() -> None:
+    class Endless(Items):
+        def __iter__(self) -> Iterator[int]:
+            return itertools.repeat(1)
+
+    with Router(4) as router:
+        with pytest.raises(InvalidArgument, match="token_ids has more than 16777216"):
+            router.best_worker(Endless([]))
+        with pytest.raises(InvalidArgument, match="allowed_worker_ids has more than 1048576"):
+            router.best_worker([], allowed_worker_ids=itertools.count())
 
 
 def test_an_int_that_python_does_not_print_is_refused() -> None:
