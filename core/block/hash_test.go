@@ -197,17 +197,6 @@ func TestMultimodalHashesAreASortedListNotASet(t *testing.T) {
 	require.Equal(t, before, many)
 }
 
-func TestByBlock(t *testing.T) {
-	objects := []block.Object{
-		{Hash: 1, Ranges: [][2]int{{2, 9}, {10, 11}}},
-		{Hash: 2, Ranges: [][2]int{{8, 8}, {5, 4}, {-3, 1}, {9, math.MaxInt}}},
-		{Hash: 3, Ranges: [][2]int{{100, 200}}},
-	}
-	require.Equal(t, [][]uint64{{1, 2}, {1}, {1, 2}, {2}}, block.ByBlock(objects, 14, 4))
-	require.Empty(t, block.ByBlock(objects, 0, 4))
-	require.Empty(t, block.ByBlock(objects, 14, 0))
-}
-
 func TestCheckSize(t *testing.T) {
 	for _, size := range []int64{1, 16, block.MaxSize} {
 		require.NoError(t, block.CheckSize(size))

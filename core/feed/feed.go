@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 // Status is what a feed knows about its rank.
 type Status struct {
 	State    State
-	Reason   string    // why not exact, its first word one of a fixed set when partial; "" when exact
+	Reason   string    // why not exact, its first word one of a fixed set when partial; when exact "", or a misconfiguration
 	Since    time.Time // when State became what it is
 	LastSeq  uint64    // number of the last batch applied
 	HasSeq   bool      // LastSeq means something
@@ -68,6 +69,9 @@ func (f *Feed) Status() Status {
 	s := f.status
 	f.mu.Unlock()
 	s.Counters = f.counts.snapshot()
+	if n := s.Counters[string(wire.WrongBlockSize)]; n > 0 && s.Reason == "" {
+		s.Reason = fmt.Sprintf("%d stored events have another block size than %d, and can never match", n, f.cfg.BlockSize)
+	}
 	return s
 }
 

@@ -95,8 +95,8 @@ type machine struct {
 	prints  prints
 	partial string // reason, "" if everything since 0 was applied
 	open    bool   // whatever number comes next begins the run
-	// unproven: something was applied from a request that does not overlap what was applied before, and nothing live
-	// since. If the engine restarted just then, that was already the new one's.
+	// unproven: something was applied from a request that does not overlap what was applied before, or does so behind a
+	// live batch, and nothing live since. If the engine restarted just then, that was already the new one's.
 	unproven bool
 
 	hasLive  bool
@@ -114,6 +114,7 @@ type machine struct {
 	stuck    int           // those in a row with end marker and without progress
 	verified bool          // verifying: a batch was equal
 	vnext    uint64        // verifying: next number to compare
+	drained  bool          // a batch that waited was applied in this recovery
 	buffer   buffer
 
 	probeAt     time.Duration

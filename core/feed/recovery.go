@@ -18,7 +18,7 @@ func (m *machine) recover(now time.Duration) {
 
 func (m *machine) begin(now time.Duration, p phase) {
 	m.stop()
-	m.phase, m.tries, m.fails, m.stuck = p, 0, 0, 0
+	m.phase, m.tries, m.fails, m.stuck, m.drained = p, 0, 0, 0, false
 	if p.hard() {
 		m.fx.count(countRecoveries)
 	}
@@ -99,8 +99,12 @@ func historyGone(first uint64) string {
 // verify compares a batch with what was applied; true if the batch is a new one.
 func (m *machine) verify(now time.Duration, b batch) bool {
 	switch {
-	case b.seq > m.last && m.verified:
+	case b.seq > m.last && m.vnext > m.last:
 		return true
+	case b.seq > m.last && m.verified: // not all was compared: this replay has a hole
+		if m.wait(b) {
+			m.activity = now
+		}
 	case b.seq > m.last:
 		m.forget() // nothing to compare is left: it may be another process
 		m.phase = joining
@@ -140,7 +144,7 @@ func (m *machine) fill(now time.Duration, b batch) {
 	}
 	m.accept(now, b)
 	m.progress, m.activity = true, now
-	m.unproven = m.unproven || m.phase == filling || m.tries > 1
+	m.unproven = m.unproven || m.phase == filling || m.tries > 1 || m.drained
 	m.drain(now)
 	if m.hasLive && m.last == m.lastLive && m.buffer.empty() {
 		m.finish(now) // what follows comes live
@@ -152,6 +156,7 @@ func (m *machine) drain(now time.Duration) {
 	for !m.buffer.empty() && (m.hasLast || m.buffer.waiting[0].seq == 0) && m.buffer.waiting[0].seq <= m.next() {
 		if b := m.buffer.shift(); b.seq == m.next() {
 			m.accept(now, b)
+			m.drained = true
 		} else {
 			m.fx.count(countDuplicates)
 		}

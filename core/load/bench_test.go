@@ -40,18 +40,6 @@ func BenchmarkMatched(b *testing.B) {
 	}
 }
 
-func BenchmarkLoads(b *testing.B) {
-	for _, slots := range []int{64, 4096} {
-		l := filled(slots, 1, 16)
-		dst := make([]load.Load, slots)
-		b.Run(fmt.Sprintf("workers=%d", slots), func(b *testing.B) {
-			for range b.N {
-				l.Loads(dst)
-			}
-		})
-	}
-}
-
 func BenchmarkOutputBlock(b *testing.B) {
 	l := filled(64, 16, 256)
 	half := 0.5

@@ -17,7 +17,7 @@
 // and AddOutputBlocks renew.
 //
 // A Ledger is not safe for concurrent use: the router's mutex guards it, so that a pick and its booking are one step. It
-// reads no clock: now is nanoseconds on any clock of the caller. Queries (Load, Loads, Matched) allocate nothing.
+// reads no clock: now is nanoseconds on any clock of the caller. Queries (Load, Matched) allocate nothing.
 //
 // Structure: a radix tree over sequence hashes whose edges hold runs of hashes, shared by all slots; each edge lists its
 // holders as (slot, requests, weight), and a request keeps only the node where its prompt ends. There is no table per

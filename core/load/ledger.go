@@ -195,15 +195,6 @@ func (l *Ledger) Load(slot worker.Slot) Load {
 	return l.tallies[slot].load()
 }
 
-// Loads fills dst with the load of the slots 0 to len(dst)-1.
-func (l *Ledger) Loads(dst []Load) {
-	n := min(len(dst), len(l.tallies))
-	for i := range l.tallies[:n] {
-		dst[i] = l.tallies[i].load()
-	}
-	clear(dst[n:])
-}
-
 // Matched fills dst, by slot, with the length of the longest prefix of seqs that requests of the slot hold. Slots beyond
 // len(dst) are left out.
 func (l *Ledger) Matched(dst []uint32, seqs []block.SequenceHash) {

@@ -64,15 +64,19 @@ type Config struct {
 
 // DefaultConfig gives Dynamo's defaults. It does not read the environment.
 func DefaultConfig() Config {
+	w := schedule.DefaultWeights()
 	return Config{
-		OverlapScoreCredit:                    1,
-		PrefillLoadScale:                      1,
+		OverlapScoreCredit:                    w.OverlapCredit,
+		OverlapScoreCreditDecay:               w.CreditDecay,
+		PrefillLoadScale:                      w.PrefillLoadScale,
+		DecodeActiveRequestWeight:             w.DecodeActiveRequestWeight,
+		RouterTemperature:                     w.Temperature,
 		RouterTrackActiveBlocks:               true,
 		RouterAssumeKVReuse:                   true,
 		RouterTrackPrefillTokens:              true,
 		UseKVEvents:                           true,
-		HostCacheHitWeight:                    0.75,
-		DiskCacheHitWeight:                    0.25,
+		HostCacheHitWeight:                    w.HostWeight,
+		DiskCacheHitWeight:                    w.DiskWeight,
 		RouterPrefillLoadModel:                "none",
 		RouterTTLSecs:                         120,
 		RouterApproximateCachePolicy:          "ttl",
@@ -158,7 +162,7 @@ func (c Config) Validate() error {
 	var faults []error
 	w := c.Weights()
 	if err := w.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("%w: %w", ErrInvalidArgument, err))
+		faults = append(faults, err)
 	}
 	for _, f := range []struct {
 		name  string

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
 
@@ -64,7 +66,11 @@ func TestExtremesOfBlockSizeAndWeights(t *testing.T) {
 		}
 	}
 	k := newKit(t, 1, router.DefaultConfig()).workers(1)
-	k.store(1, 0, []uint32{7, 7, 7, 7})
+	stored := event.Event{Kind: event.Stored}
+	for i, h := range block.Hashes(nil, []uint32{7, 7, 7, 7}, 1, nil) { // four equal blocks: the engine names them apart
+		stored.Blocks = append(stored.Blocks, event.Block{Engine: block.EngineHash(i), Hash: h})
+	}
+	require.NoError(t, k.ApplyEvent(1, &stored, index.Count))
 	require.EqualValues(t, 4, k.best(ask([]uint32{7, 7, 7, 7})).OverlapBlocks, "block size 1 is valid")
 
 	huge := router.DefaultConfig()
@@ -90,7 +96,7 @@ func TestRequestJSON(t *testing.T) {
 	mm, err := router.ParseBlockMMInfos([]byte(`[null, {"mm_objects": [{"mm_hash": 18446744073709551615, "offsets": [[0, 4]]}]}]`))
 	require.NoError(t, err)
 	require.Equal(t, [][]uint64{nil, {math.MaxUint64}}, mm)
-	for _, bad := range []string{`{}`, `[{"mm_objects": [{}]}]`, `[{"mm_objects": [{"mm_hash": -1}]}]`, `[{"mm_objects": [{"mm_hash": 1.5}]}]`} {
+	for _, bad := range []string{`{}`, `[{"mm_objects": [{}]}]`, `[{}]`, `[{"foo": 1}]`, `[] []`, `[{"mm_objects": [{"mm_hash": -1}]}]`, `[{"mm_objects": [{"mm_hash": 1.5}]}]`} {
 		_, err := router.ParseBlockMMInfos([]byte(bad))
 		require.ErrorIs(t, err, router.ErrInvalidArgument, bad)
 	}

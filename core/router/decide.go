@@ -74,7 +74,7 @@ func zeroed(s []uint32, n int) []uint32 {
 
 // candidate puts together what is known of one rank for a prompt. r.mu is held.
 func (r *Router) candidate(s *scratch, k *rank, w *schedule.Weights, reuse bool) schedule.Candidate {
-	slot := k.ref.Slot
+	slot := k.slot
 	busy := r.ledger.Load(slot)
 	c := schedule.Candidate{
 		Slot:                slot,
@@ -114,10 +114,7 @@ func (r *Router) terms(o *schedule.Overrides) terms {
 
 // check refuses what would make the decision meaningless.
 func (q *Request) check() error {
-	if err := errors.Join(q.Overrides.Validate(), q.Constraints.Validate()); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
-	}
-	return nil
+	return errors.Join(q.Overrides.Validate(), q.Constraints.Validate())
 }
 
 // score fills s.candidates and s.costs for the eligible ranks. r.mu is held.
@@ -292,7 +289,7 @@ func (r *Router) OverlapScores(p *Prompt) (OverlapScores, error) {
 		out.Workers = make([]OverlapRow, 0, len(r.ranks))
 		out.SharedCache.Ranges = [][2]uint32{}
 		for _, k := range r.ranks {
-			n := s.depth[k.ref.Slot]
+			n := s.depth[k.slot]
 			out.Workers = append(out.Workers, OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: n, HostPinnedBlocks: n, DiskBlocks: n})
 		}
 		return nil

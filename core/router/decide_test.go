@@ -59,9 +59,44 @@ func TestCostsAreDynamos(t *testing.T) {
 	require.InDelta(t, 2, cost(tokens(1, 64), schedule.Overrides{TrackPrefillTokens: ptr(false)}), 1e-9, "branch D: 4 blocks less 2 cached")
 
 	k.best(book("active", tokens(9, 64)))
-	require.InDelta(t, 14, cost(tokens(1, 64), schedule.Overrides{}), 1e-9)
+	require.InDelta(t, 14, cost(tokens(1, 64), schedule.Overrides{}), 1e-9, "a prompt that shares nothing with the active one")
 	require.NoError(t, k.MarkPrefillComplete("active"))
 	require.InDelta(t, 10, cost(tokens(1, 64), schedule.Overrides{}), 1e-9)
+	require.NoError(t, k.Free("active"))
+	k.best(book("same", tokens(1, 64)))
+	require.InDelta(t, 2+4-2+4, cost(tokens(1, 64), schedule.Overrides{}), 1e-9, "32 tokens to prefill there, blocks shared")
+	require.InDelta(t, 2+4-2+8, cost(tokens(1, 64), schedule.Overrides{AssumeKVReuse: ptr(false)}), 1e-9, "blocks not shared")
+}
+
+// Observed on Dynamo 1.6.1 with its slot tracker: block 4, two requests that share two of their three blocks.
+func TestBlocksOfActiveRequestsCountOnceByPrefix(t *testing.T) {
+	for _, reuse := range []bool{true, false} {
+		config := router.DefaultConfig()
+		config.RouterAssumeKVReuse = reuse
+		k := newKit(t, 4, config).workers(0)
+		prompt := func(last int) []uint32 { return append(tokens(1, 8), tokens(last, 4)...) }
+		k.best(book("r1", prompt(3)))
+		k.store(0, 0, tokens(1, 8)) // what r1 has computed when r2 comes
+		k.best(book("r2", prompt(9)))
+		k.workers(1)
+		now, next := k.loads(nil), k.loads(prompt(5))
+		require.EqualValues(t, 16, now[0].PotentialPrefillTokens)
+		require.EqualValues(t, 20, next[0].PotentialPrefillTokens)
+		require.EqualValues(t, 12, next[1].PotentialPrefillTokens)
+		require.EqualValues(t, 3, next[1].PotentialDecodeBlocks)
+		require.EqualValues(t, 2, now[0].ActiveRequests)
+		if reuse {
+			require.EqualValues(t, 4, now[0].PotentialDecodeBlocks)
+			require.EqualValues(t, 5, next[0].PotentialDecodeBlocks)
+		} else {
+			require.EqualValues(t, 6, now[0].PotentialDecodeBlocks)
+			require.EqualValues(t, 9, next[0].PotentialDecodeBlocks)
+		}
+		require.NoError(t, k.MarkPrefillComplete("r1"))
+		require.EqualValues(t, 4, k.loads(nil)[0].PotentialPrefillTokens)
+		require.NoError(t, k.Free("r1"))
+		require.EqualValues(t, 3, k.loads(nil)[0].PotentialDecodeBlocks)
+	}
 }
 
 // https://github.com/ai-dynamo/dynamo/pull/2798

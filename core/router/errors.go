@@ -4,12 +4,13 @@ import (
 	"errors"
 
 	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
 // Errors of this package. Each returned error wraps one of them and names the offending value and what was expected.
 var (
 	// ErrInvalidArgument: a value is out of its range or malformed. Nothing changed; correct the call.
-	ErrInvalidArgument = errors.New("invalid argument")
+	ErrInvalidArgument = schedule.ErrInvalid
 	// ErrNotImplemented: the value asks for a feature this version does not have. Nothing changed.
 	ErrNotImplemented = errors.New("not implemented")
 	// ErrRequestNotFound: the request id is not booked, or was freed before.

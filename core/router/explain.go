@@ -26,6 +26,7 @@ type WeightsShown struct {
 	OverlapScoreCreditDecay   float64 `json:"overlap_score_credit_decay"`
 	PrefillLoadScale          float64 `json:"prefill_load_scale"`
 	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"`
+	SharedCacheMultiplier     float64 `json:"shared_cache_multiplier"`
 	RouterTemperature         float64 `json:"router_temperature"`
 }
 
@@ -65,7 +66,7 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 	out := Explanation{
 		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
 		Weights: WeightsShown{t.weights.OverlapCredit, t.weights.CreditDecay, t.weights.PrefillLoadScale,
-			t.weights.DecodeActiveRequestWeight, t.weights.Temperature},
+			t.weights.DecodeActiveRequestWeight, t.weights.SharedMultiplier, t.weights.Temperature},
 	}
 	err := r.see(&q.Prompt, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)

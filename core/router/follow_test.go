@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,48 @@ func TestWorkerAddedAgainStartsFromZero(t *testing.T) {
 	fresh.store(tokens(1, 16))
 	k.eventually("batch 0", func() bool { return k.depth(tokens(1, 16))["5/0"] == 1 && k.states()[5] == feed.Exact })
 	require.Zero(t, k.depth(tokens(109, 16))["5/0"])
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/12635: the same for one rank of a worker.
+func TestRankAddedAgainStartsFromZero(t *testing.T) {
+	k := newKit(t, 16, router.DefaultConfig())
+	ranks := []*engine{newEngine(t, 0), newEngine(t, 1)}
+	with := func(size uint32) router.Worker {
+		w := router.Worker{ID: 5, DPSize: size}
+		w.KVEvents.ByRank, w.Replay.ByRank = map[uint32]string{}, map[uint32]string{}
+		for i, e := range ranks[:size] {
+			w.KVEvents.ByRank[uint32(i)], w.Replay.ByRank[uint32(i)] = e.Addr(), e.ReplayAddr()
+		}
+		return w
+	}
+	for i := range 20 {
+		ranks[1].store(tokens(100+i, 16))
+	}
+	require.NoError(t, k.AddWorker(with(2)))
+	k.eventually("rank 1 is followed", func() bool { return k.depth(tokens(119, 16))["5/1"] == 1 })
+	require.NoError(t, k.RemoveWorker(5))
+	require.NoError(t, k.AddWorker(with(1)))
+	require.NotContains(t, k.depth(tokens(119, 16)), "5/1")
+	require.NoError(t, k.RemoveWorker(5))
+	require.NoError(t, k.AddWorker(with(2)))
+	k.eventually("rank 1 is followed from its first batch", func() bool {
+		return k.depth(tokens(100, 16))["5/1"] == 1 && k.depth(tokens(119, 16))["5/1"] == 1
+	})
+}
+
+// https://github.com/ai-dynamo/dynamo/issues/1232: another block size never matches, and health says why.
+func TestAnotherBlockSizeIsSaidByHealth(t *testing.T) {
+	k := newKit(t, 16, router.DefaultConfig())
+	e := newEngine(t, 0)
+	e.size = 32
+	require.NoError(t, k.AddWorker(router.Worker{ID: 1, KVEvents: router.Endpoints{Base: e.Addr()}, Replay: router.Endpoints{Base: e.ReplayAddr()}}))
+	e.store(tokens(1, 64))
+	k.eventually("the reason", func() bool {
+		rows, err := k.Health()
+		require.NoError(t, err)
+		return rows[0].Counters["wrong_block_size"] == 1 && strings.Contains(rows[0].Reason, "another block size than 16")
+	})
+	require.Zero(t, k.depth(tokens(1, 64))["1/0"])
 }
 
 // https://github.com/sgl-project/sglang/pull/29211: each rank has a stream of its own.

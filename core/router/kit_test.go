@@ -10,6 +10,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
 // kit is a router with a seed, a clock that stands still, and short names for what tests do.
@@ -49,10 +50,20 @@ func tokens(first, n int) []uint32 {
 // store makes a worker hold the full blocks of a prompt.
 func (k *kit) store(id uint64, dp uint32, prompt []uint32) {
 	ev := event.Event{Kind: event.Stored, DPRank: dp}
-	for i, h := range block.Hashes(nil, prompt, k.size, nil) {
-		ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(uint64(h) + uint64(i)), Hash: h})
+	for _, h := range block.Hashes(nil, prompt, k.size, nil) {
+		ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(h), Hash: h})
 	}
 	require.NoError(k.t, k.ApplyEvent(id, &ev, index.Count))
+}
+
+// remove takes a block that store stored from rank 0 of a worker.
+func (k *kit) remove(id uint64, h block.Hash) {
+	require.NoError(k.t, k.ApplyEvent(id, &event.Event{Kind: event.Removed, Removed: []block.EngineHash{block.EngineHash(h)}}, index.Count))
+}
+
+func pinned(q *router.Request, id uint64, dp uint32) *router.Request {
+	q.Constraints = schedule.Constraints{HasWorker: true, Worker: id, HasDPRank: true, DPRank: dp}
+	return q
 }
 
 func ask(prompt []uint32) *router.Request {

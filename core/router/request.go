@@ -67,10 +67,7 @@ func ParseOverrides(data []byte) (schedule.Overrides, error) {
 	if err != nil {
 		return o, err
 	}
-	if err := o.Validate(); err != nil {
-		return o, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
-	}
-	return o, nil
+	return o, o.Validate()
 }
 
 // ParseRoutingConstraints reads {"required_taints": [taint, ...], "preferred_taints": {taint: weight}} into c.
@@ -93,20 +90,28 @@ func ParseRoutingConstraints(data []byte, c *schedule.Constraints) error {
 // {"mm_objects": [{"mm_hash": hash, "offsets": [[start, end], ...]}]}. Offsets do not enter the hash.
 func ParseBlockMMInfos(data []byte) ([][]uint64, error) {
 	var in []*struct {
-		Objects []struct {
+		Objects *[]struct {
 			Hash    *uint64     `json:"mm_hash"`
 			Offsets [][2]uint32 `json:"offsets"`
 		} `json:"mm_objects"`
 	}
-	if err := json.Unmarshal(data, &in); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
 		return nil, fmt.Errorf("%w: block_mm_infos: %w", ErrInvalidArgument, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: block_mm_infos has data after its JSON list", ErrInvalidArgument)
 	}
 	out := make([][]uint64, len(in))
 	for i, b := range in {
 		if b == nil {
 			continue
 		}
-		for _, o := range b.Objects {
+		if b.Objects == nil {
+			return nil, fmt.Errorf("%w: block_mm_infos[%d] has no mm_objects", ErrInvalidArgument, i)
+		}
+		for _, o := range *b.Objects {
 			if o.Hash == nil {
 				return nil, fmt.Errorf("%w: block_mm_infos[%d]: an object has no mm_hash", ErrInvalidArgument, i)
 			}

@@ -108,7 +108,7 @@ func (r *Router) DumpEvents() ([]byte, error) {
 		k.mu.Lock()
 		var events []event.Event
 		if !k.dead {
-			events = r.index.Dump(k.ref.Slot, next)
+			events = r.index.Dump(k.slot, next)
 		}
 		k.mu.Unlock()
 		for i := range events {
@@ -212,7 +212,7 @@ func (r *Router) Stats() (Stats, error) {
 	r.ledger.Expire(r.now())
 	active := 0
 	for _, k := range r.ranks {
-		active += int(r.ledger.Load(k.ref.Slot).ActiveRequests)
+		active += int(r.ledger.Load(k.slot).ActiveRequests)
 	}
 	return Stats{
 		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes, Workers: len(r.workers), Ranks: len(r.ranks),

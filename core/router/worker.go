@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,7 +25,7 @@ const MaxRanks = 4096
 // The zero value means nowhere.
 type Endpoints struct {
 	Base   string            // "tcp://*:5557": "*" becomes the worker's Host, the port becomes 5557 + rank
-	ByRank map[uint32]string // by global rank; excludes Base
+	ByRank map[uint32]string // by global rank; excludes Base; events need one for each rank of the worker
 }
 
 func (e Endpoints) none() bool { return e.Base == "" && len(e.ByRank) == 0 }
@@ -63,7 +62,7 @@ type Worker struct {
 // rank is one registered worker rank.
 type rank struct {
 	id     worker.Rank
-	ref    worker.Ref
+	slot   worker.Slot
 	worker *workerState
 	feed   *feed.Feed // nil if events are applied directly
 	added  time.Time
@@ -109,7 +108,7 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 			return nil, fmt.Errorf("%w: worker %d: %w", ErrInvalidArgument, w.ID, err)
 		}
 	}
-	resolved := make(map[uint32]rankEndpoints, w.DPSize)
+	resolved, used := make(map[uint32]rankEndpoints, w.DPSize), make(map[string]bool)
 	for r := w.DPStart; r-w.DPStart < w.DPSize; r++ {
 		events, err := w.KVEvents.resolve(w.Host, r)
 		if err != nil {
@@ -118,6 +117,15 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 		replay, err := w.Replay.resolve(w.Host, r)
 		if err != nil {
 			return nil, fmt.Errorf("%w: worker %d: replay: %w", ErrInvalidArgument, w.ID, err)
+		}
+		if events == "" && !w.KVEvents.none() {
+			return nil, fmt.Errorf("%w: worker %d: kv_events has no endpoint for rank %d", ErrInvalidArgument, w.ID, r)
+		}
+		for _, e := range []string{events, replay} {
+			if e != "" && used[e] {
+				return nil, fmt.Errorf("%w: worker %d: endpoint %q is given twice; each socket of each rank has its own", ErrInvalidArgument, w.ID, e)
+			}
+			used[e] = true
 		}
 		resolved[r] = rankEndpoints{events, replay}
 	}
@@ -161,8 +169,8 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.workers[spec.ID] = w
 	} else if !w.spec.sameEndpoints(&spec) {
 		r.mu.Unlock()
-		return fmt.Errorf("%w: worker %d is registered with kv_events %q and other endpoints than given; remove it first",
-			ErrDuplicateWorker, spec.ID, cmp.Or(w.spec.KVEvents.Base, fmt.Sprint(w.spec.KVEvents.ByRank)))
+		return fmt.Errorf("%w: worker %d is registered with kv_events=%s replay=%s topic=%q host=%q; remove it before giving it others",
+			ErrDuplicateWorker, spec.ID, w.spec.KVEvents, w.spec.Replay, w.spec.Topic, w.spec.Host)
 	}
 	w.spec = spec
 	var gone []*rank
@@ -171,35 +179,25 @@ func (r *Router) AddWorker(spec Worker) error {
 			gone = append(gone, r.detach(k))
 		}
 	}
-	var started []*rank
-	for dp := range resolved {
+	for dp, e := range resolved {
 		if w.ranks[dp] == nil {
-			started = append(started, r.attach(w, dp))
+			r.attach(w, dp, e)
 		}
 	}
 	r.recandidate()
 	r.mu.Unlock()
-
 	r.retire(gone)
-	for _, k := range started {
-		e := resolved[k.id.DPRank]
-		if e.events == "" {
-			continue
-		}
-		f := feed.Start(feed.Config{Rank: k.id, Endpoint: e.events, Replay: e.replay, Topic: spec.Topic, BlockSize: r.blockSize, Sink: sink{r, w}})
-		r.mu.Lock()
-		k.feed = f
-		r.mu.Unlock()
-	}
 	return nil
 }
 
-// attach gives a worker one more rank; recandidate makes it a candidate. r.mu is held.
-func (r *Router) attach(w *workerState, dp uint32) *rank {
+// attach gives a worker one more rank, followed if it has an endpoint; recandidate makes it a candidate. r.mu is held.
+func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints) {
 	id := worker.Rank{ID: w.spec.ID, DPRank: dp}
-	k := &rank{id: id, ref: r.table.Add(id), worker: w, added: r.clock()}
+	k := &rank{id: id, slot: r.table.Add(id), worker: w, added: r.clock()}
+	if e.events != "" {
+		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize, Sink: sink{r, w}})
+	}
 	w.ranks[dp] = k
-	return k
 }
 
 // recandidate makes r.ranks and r.targets agree with the workers. r.mu is held.
@@ -218,7 +216,7 @@ func (r *Router) recandidate() {
 // detach takes a rank from its worker and forgets its bookings; recandidate and retire do the rest. r.mu is held.
 func (r *Router) detach(k *rank) *rank {
 	delete(k.worker.ranks, k.id.DPRank)
-	r.ledger.DropSlot(k.ref.Slot, r.now())
+	r.ledger.DropSlot(k.slot, r.now())
 	return k
 }
 
@@ -231,7 +229,7 @@ func (r *Router) retire(gone []*rank) {
 		}
 		k.mu.Lock()
 		k.dead = true
-		r.index.Drop(k.ref.Slot)
+		r.index.Drop(k.slot)
 		k.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -299,9 +297,17 @@ type WorkerInfo struct {
 	Topic               string   `json:"topic"`
 	Host                string   `json:"host"`
 	BlockSize           int      `json:"block_size"`
-	MaxNumBatchedTokens uint64   `json:"max_num_batched_tokens"` // 0: unknown
-	TotalKVBlocks       uint64   `json:"total_kv_blocks"`        // 0: unknown
+	MaxNumBatchedTokens *uint64  `json:"max_num_batched_tokens"` // null: unknown
+	TotalKVBlocks       *uint64  `json:"total_kv_blocks"`        // null: unknown
 	Taints              []string `json:"taints"`
+}
+
+// String shows them in messages.
+func (e Endpoints) String() string {
+	if e.none() {
+		return "none"
+	}
+	return fmt.Sprintf("%q", e.shown())
 }
 
 func (e Endpoints) shown() any {
@@ -326,11 +332,19 @@ func (r *Router) Workers() ([]WorkerInfo, error) {
 		s := &r.workers[id].spec
 		infos = append(infos, WorkerInfo{
 			WorkerID: id, DPStart: s.DPStart, DPSize: s.DPSize, KVEvents: s.KVEvents.shown(), Replay: s.Replay.shown(),
-			Topic: s.Topic, Host: s.Host, BlockSize: r.blockSize, MaxNumBatchedTokens: s.MaxNumBatchedTokens,
-			TotalKVBlocks: s.TotalKVBlocks, Taints: append([]string{}, s.Taints...),
+			Topic: s.Topic, Host: s.Host, BlockSize: r.blockSize, MaxNumBatchedTokens: known(s.MaxNumBatchedTokens),
+			TotalKVBlocks: known(s.TotalKVBlocks), Taints: append([]string{}, s.Taints...),
 		})
 	}
 	return infos, nil
+}
+
+// known gives null for a number that was not given.
+func known(n uint64) *uint64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // find gives a live rank of a worker.
@@ -363,7 +377,7 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	if k.dead {
 		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
 	}
-	return r.index.Apply(k.ref.Slot, ev, counting)
+	return r.index.Apply(k.slot, ev, counting)
 }
 
 // ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;
@@ -407,7 +421,7 @@ func (s sink) Reset(id worker.Rank) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if !k.dead {
-			s.r.index.Drop(k.ref.Slot)
+			s.r.index.Drop(k.slot)
 		}
 	}
 }

@@ -63,8 +63,10 @@ func TestClearEmptiesOneRankAndItStaysACandidate(t *testing.T) {
 	k.store(2, 1, prompt)
 	require.NoError(t, k.ApplyEvent(2, &event.Event{Kind: event.Cleared}, index.Count))
 	require.Equal(t, map[string]uint32{"1/0": 10, "2/0": 0, "2/1": 10}, k.depth(prompt))
+	require.EqualValues(t, 2, k.best(pinned(ask(prompt), 2, 0)).WorkerID)
 	k.store(2, 0, prompt)
 	require.EqualValues(t, 10, k.depth(prompt)["2/0"])
+	require.EqualValues(t, 10, k.best(pinned(ask(prompt), 2, 0)).OverlapBlocks)
 }
 
 func TestEventsThatChangeNothing(t *testing.T) {
@@ -109,6 +111,12 @@ func TestDumpLoadsIntoAnEmptyRouter(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(dump), string(again))
 
+	require.NoError(t, b.LoadEvents(dump), "loading twice gives no second reference")
+	for _, h := range block.Hashes(nil, tokens(2, 8), 4, nil) {
+		b.remove(1, h)
+	}
+	require.Zero(t, b.depth(tokens(2, 8))["1/0"])
+
 	require.ErrorIs(t, newKit(t, 4, router.DefaultConfig()).LoadEvents(dump), router.ErrWorkerNotFound)
 	require.ErrorIs(t, b.LoadEvents([]byte(`[{"worker_id":1}]`)), router.ErrInvalidArgument)
 }
@@ -128,6 +136,9 @@ func TestWorkerDescriptionsAreChecked(t *testing.T) {
 		"overlapping ranges":  {KVEvents: at("tcp://h:5557"), Replay: at("tcp://h:5558"), DPSize: 2},
 		"replay alone":        {Replay: at("tcp://h:5558")},
 		"rank of nobody":      {KVEvents: router.Endpoints{ByRank: map[uint32]string{1: "tcp://h:5557"}}},
+		"a rank without":      {KVEvents: router.Endpoints{ByRank: map[uint32]string{0: "tcp://h:5557"}}, DPSize: 2},
+		"one for two ranks":   {KVEvents: router.Endpoints{ByRank: map[uint32]string{0: "tcp://h:5557", 1: "tcp://h:5557"}}, DPSize: 2},
+		"one for two sockets": {KVEvents: at("tcp://h:5557"), Replay: router.Endpoints{ByRank: map[uint32]string{0: "tcp://h:5557"}}},
 		"both ways to say it": {KVEvents: router.Endpoints{Base: "tcp://h:5557", ByRank: map[uint32]string{0: "tcp://h:5557"}}},
 	} {
 		require.ErrorIs(t, k.AddWorker(w), router.ErrInvalidArgument, name)
@@ -153,14 +164,17 @@ func TestSameWorkerAgainUpdatesOtherEndpointsAreRefused(t *testing.T) {
 	require.NoError(t, k.AddWorker(w))
 	infos, err := k.Workers()
 	require.NoError(t, err)
-	require.EqualValues(t, 8192, infos[0].MaxNumBatchedTokens)
+	require.EqualValues(t, 8192, *infos[0].MaxNumBatchedTokens)
+	require.Nil(t, infos[0].TotalKVBlocks, "unknown")
 	require.Empty(t, infos[0].Taints)
 	w.KVEvents.Base = "tcp://*:19"
 	require.ErrorIs(t, k.AddWorker(w), router.ErrDuplicateWorker)
 	health, err := k.Health()
 	require.NoError(t, err)
 	require.Len(t, health, 2)
-	require.NotEqual(t, feed.Exact, health[0].State)
+	for _, row := range health {
+		require.Equal(t, feed.Disconnected, row.State)
+	}
 	require.NoError(t, k.RemoveWorker(7))
 }
 

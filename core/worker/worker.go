@@ -1,8 +1,9 @@
-// Package worker names a worker rank and gives it a dense slot with a generation.
+// Package worker names a worker rank and gives it a dense slot.
 //
 // A data-parallel rank of a worker is the unit that owns a KV cache, so it is the unit everything else counts by.
-// The structures of the other packages are arrays indexed by Slot; a Table maps ranks to slots. A slot is reused
-// after its rank is removed, and its generation grows then: whatever still holds an old Ref can be told so.
+// The structures of the other packages are arrays indexed by Slot; a Table maps ranks to slots. A slot is used again
+// only after its rank was removed: the owner of the table empties what the slot indexes before it does that, and lets
+// nothing through that was queued for the old rank.
 package worker
 
 import (
@@ -30,84 +31,46 @@ func (r Rank) Compare(o Rank) int {
 // Slot is a dense index in [0, Table.Cap()), stable while its rank is registered.
 type Slot uint32
 
-// Ref is a slot at one generation. The zero Ref is never live.
-type Ref struct {
-	Slot Slot
-	Gen  uint32
-}
-
-type entry struct {
-	rank Rank
-	gen  uint32 // odd while occupied, even while free
-}
-
 // Table maps ranks to slots. It is not safe for concurrent use: its owner guards it.
 //
-// Invariants: bySlot[s].gen is odd iff s is occupied iff byRank[bySlot[s].rank] == s; free holds exactly the other slots.
+// Invariant: the slots below limit are those of slots' values and those of free, each once.
 type Table struct {
-	byRank map[Rank]Slot
-	bySlot []entry
-	free   []Slot
+	slots map[Rank]Slot
+	free  []Slot
+	limit Slot
 }
 
 // NewTable returns an empty table.
-func NewTable() *Table { return &Table{byRank: make(map[Rank]Slot)} }
+func NewTable() *Table { return &Table{slots: make(map[Rank]Slot)} }
 
-// Add registers a rank and returns its reference. A rank already registered keeps its slot and generation.
-func (t *Table) Add(r Rank) Ref {
-	if s, ok := t.byRank[r]; ok {
-		return Ref{s, t.bySlot[s].gen}
+// Add registers a rank and returns its slot. A rank already registered keeps its own.
+func (t *Table) Add(r Rank) Slot {
+	s, ok := t.slots[r]
+	if ok {
+		return s
 	}
-	var s Slot
 	if n := len(t.free); n > 0 {
 		s, t.free = t.free[n-1], t.free[:n-1]
 	} else {
-		s = Slot(len(t.bySlot))
-		t.bySlot = append(t.bySlot, entry{})
+		s = t.limit
+		t.limit++
 	}
-	e := &t.bySlot[s]
-	e.rank, e.gen = r, e.gen+1
-	t.byRank[r] = s
-	return Ref{s, e.gen}
+	t.slots[r] = s
+	return s
 }
 
-// Remove frees the slot of a rank and tells which one it was.
-func (t *Table) Remove(r Rank) (Ref, bool) {
-	s, ok := t.byRank[r]
-	if !ok {
-		return Ref{}, false
+// Remove gives the slot of a rank back and tells which one it was.
+func (t *Table) Remove(r Rank) (Slot, bool) {
+	s, ok := t.slots[r]
+	if ok {
+		delete(t.slots, r)
+		t.free = append(t.free, s)
 	}
-	delete(t.byRank, r)
-	ref := Ref{s, t.bySlot[s].gen}
-	t.bySlot[s] = entry{gen: ref.Gen + 1}
-	t.free = append(t.free, s)
-	return ref, true
+	return s, ok
 }
 
-// Lookup finds the reference of a rank.
-func (t *Table) Lookup(r Rank) (Ref, bool) {
-	s, ok := t.byRank[r]
-	if !ok {
-		return Ref{}, false
-	}
-	return Ref{s, t.bySlot[s].gen}, true
-}
+// Len counts registered ranks.
+func (t *Table) Len() int { return len(t.slots) }
 
-// Rank names the rank that occupies a slot.
-func (t *Table) Rank(s Slot) (Rank, bool) {
-	if int(s) >= len(t.bySlot) || t.bySlot[s].gen&1 == 0 {
-		return Rank{}, false
-	}
-	return t.bySlot[s].rank, true
-}
-
-// Live tells whether the reference still names a registered rank.
-func (t *Table) Live(ref Ref) bool {
-	return int(ref.Slot) < len(t.bySlot) && ref.Gen&1 == 1 && t.bySlot[ref.Slot].gen == ref.Gen
-}
-
-// Len counts registered ranks; Cap is one more than the largest slot ever given.
-func (t *Table) Len() int { return len(t.byRank) }
-
-// Cap bounds the slots: every Slot of the table is below it.
-func (t *Table) Cap() int { return len(t.bySlot) }
+// Cap bounds the slots: every Slot given so far is below it.
+func (t *Table) Cap() int { return int(t.limit) }

@@ -151,13 +151,6 @@ func (l *Ledger) Load(slot worker.Slot) load.Load {
 	return out
 }
 
-// Loads fills dst with the load of the slots 0 to len(dst)-1.
-func (l *Ledger) Loads(dst []load.Load) {
-	for i := range dst {
-		dst[i] = l.Load(worker.Slot(i))
-	}
-}
-
 // Matched fills dst, by slot, with the length of the longest prefix of seqs held.
 func (l *Ledger) Matched(dst []uint32, seqs []block.SequenceHash) {
 	for i := range dst {
