@@ -23,7 +23,7 @@ def go_command() -> str:
     if go is None:
         raise SetupError(
             f"dynamo-go is built from source and needs Go 1.{GO_MINOR} or newer: no 'go' on PATH. "
-            "Install Go, or install a wheel, which needs neither Go nor a C compiler."
+            "Install Go, or install a wheel made by './build.sh wheel', which needs neither Go nor a C compiler."
         )
     version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True)
     found = re.match(r"go1\.(\d+)", version.stdout)
@@ -33,7 +33,7 @@ def go_command() -> str:
     compiler = subprocess.run([go, "env", "CC"], capture_output=True, text=True).stdout.split()
     if not compiler or shutil.which(compiler[0]) is None:
         raise SetupError(
-            f"dynamo-go needs a C compiler: no {compiler[:1]} on PATH. Install gcc (Debian: gcc libc6-dev), or set CC."
+            f"dynamo-go needs a C compiler: no {"".join(compiler[:1]) or "compiler"!r} on PATH. Install gcc (Debian: gcc libc6-dev), or set CC."
         )
     return go
 

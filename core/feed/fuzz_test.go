@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// world is an engine with a bounded replay buffer, a network that loses, and the machine that follows. Each batch stores
-// one block or removes one; an engine that restarts begins a new incarnation.
+// world is an engine with a bounded replay buffer, a network that loses, repeats and reorders, and the machine that
+// follows. Each batch stores one block or removes one; an engine that restarts begins a new incarnation.
 type world struct {
 	t       testing.TB
 	m       *machine
@@ -161,7 +161,7 @@ func (w *world) wait() {
 
 // step does one thing.
 func (w *world) step(op, arg byte, rng *rand.Rand) {
-	switch op % 12 {
+	switch op % 14 {
 	case 0, 1:
 		w.publish(rng, true)
 	case 2:
@@ -189,6 +189,14 @@ func (w *world) step(op, arg byte, rng *rand.Rand) {
 			w.disconnect()
 		default:
 			w.reconnect()
+		}
+	case 12: // a message comes twice
+		if n := len(w.flight); n > 0 && !w.flight[n-1].down {
+			w.flight = append(w.flight, w.flight[n-1])
+		}
+	case 13: // two messages change places
+		if n := len(w.flight); n > 1 && !w.flight[n-1].down && !w.flight[n-2].down {
+			w.flight[n-1], w.flight[n-2] = w.flight[n-2], w.flight[n-1]
 		}
 	}
 	w.check()

@@ -113,7 +113,7 @@ type machine struct {
 	fails    int           // those without end marker
 	stuck    int           // those in a row with end marker and without progress
 	verified bool          // verifying: a batch was equal
-	vnext    uint64        // verifying: next number to compare
+	vnext    uint64        // verifying: next number to compare, beyond last when all was
 	drained  bool          // a batch that waited was applied in this recovery
 	buffer   buffer
 

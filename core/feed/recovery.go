@@ -2,6 +2,7 @@ package feed
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -100,6 +101,7 @@ func historyGone(first uint64) string {
 func (m *machine) verify(now time.Duration, b batch) bool {
 	switch {
 	case b.seq > m.last && m.vnext > m.last:
+		m.vnext = math.MaxUint64 // all was compared, and what follows is not
 		return true
 	case b.seq > m.last && m.verified: // not all was compared: this replay has a hole
 		if m.wait(b) {

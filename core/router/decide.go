@@ -149,8 +149,10 @@ func eligibility(err error) error {
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	case errors.Is(err, schedule.ErrUnknownWorker), errors.Is(err, schedule.ErrUnknownRank):
 		return fmt.Errorf("%w: %w", ErrWorkerNotFound, err)
+	case errors.Is(err, schedule.ErrMissingTaint):
+		return fmt.Errorf("%w: %w", ErrNoWorkers, err)
 	}
-	return fmt.Errorf("%w: %w", ErrNoWorkers, err)
+	return err
 }
 
 // BestWorker chooses a worker rank for a request and, if q.Book is set, books the request there in the same step. Without

@@ -22,7 +22,7 @@ var (
 	// ErrDuplicateWorker: the worker id is registered with other endpoints. Remove it first.
 	ErrDuplicateWorker = errors.New("duplicate worker")
 	// ErrNoWorkers: no registered worker is eligible for the request. It may succeed when one joins.
-	ErrNoWorkers = errors.New("no workers")
+	ErrNoWorkers = schedule.ErrNoWorkers
 	// ErrEventRefused: the event contradicts what the rank holds (unknown parent, broken chain). Nothing changed.
 	ErrEventRefused = errors.New("event refused")
 	// ErrClosed: the router was closed.

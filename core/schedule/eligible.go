@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
@@ -151,6 +152,17 @@ func (c *Constraints) whyNone(targets []Target) error {
 	for i := range targets {
 		count[c.Judge(&targets[i])]++
 	}
-	return fmt.Errorf("%w: %d ranks registered, of which %d are not allowed, %d have another dp_rank, %d lack a required taint",
-		ErrNoWorkers, len(targets), count[NotAllowed], count[OtherRank], count[MissingTaint])
+	why := ""
+	for _, reason := range []struct {
+		verdict Verdict
+		text    string
+	}{{NotAllowed, "are not allowed"}, {OtherRank, "have another dp_rank"}, {MissingTaint, "lack a required taint"}} {
+		if n := count[reason.verdict]; n > 0 {
+			why += fmt.Sprintf(", %d %s", n, reason.text)
+		}
+	}
+	if why == "" {
+		return fmt.Errorf("%w: no worker is registered", ErrNoWorkers)
+	}
+	return fmt.Errorf("%w: of %d ranks%s", ErrNoWorkers, len(targets), strings.Replace(why, ",", "", 1))
 }
