@@ -179,6 +179,8 @@ class Hub:
         """Stop every worker; nothing starts again. Called in any thread, or by a signal handler."""
         with self.lock:
             self.closed = True
+        if self.loop.is_closed():
+            return  # and so did everything that ran on it
         if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
             self._stop()
             then = _nothing  # but wake the loop, which a signal handler may have found asleep

@@ -67,13 +67,14 @@ class KvEventPublisher:
         ):
             if value is not None:
                 raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists")
-        if kv_block_size == 0:
+        self._block_size = _integer(kv_block_size, "kv_block_size")
+        if self._block_size == 0:
             raise InvalidArgument("kv_block_size cannot be 0: give the engine's block size")
         self._hub: Hub = endpoint._hub
         self._endpoint = endpoint  # keeps the worker's id
-        self._block_size = kv_block_size
-        identity = endpoint.connection_id() if worker_id is None else worker_id
-        self._source = self._hub.source(endpoint._path, identity, dp_rank, kv_block_size)
+        identity = endpoint.connection_id() if worker_id is None else _integer(worker_id, "worker_id")
+        rank = _integer(dp_rank, "dp_rank")
+        self._source = self._hub.source(endpoint._path, identity, rank, self._block_size)
         self._retire = weakref.finalize(self, self._hub.retire, self._source)
 
     @property
@@ -228,6 +229,13 @@ _FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "removed": (("block_hashes",), ()),
     "cleared": ((), ()),
 }
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected int, got {type(value).__name__} ({value!r})") from None
 
 
 def _engine_hashes(values: Sequence[int]) -> list[int]:

@@ -260,6 +260,23 @@ def test_shutdown_from_elsewhere_ends_serving(caller: str) -> None:
     run(main(), 20)
 
 
+def test_shutdown_after_the_loop_was_closed() -> None:
+    async def main() -> tuple[Any, ...]:
+        runtime = make_runtime()
+        serve(runtime, silent)
+        router = make_router(runtime)
+        return runtime, router, await router.generate(PROMPT, "m")
+
+    loop = asyncio.new_event_loop()
+    runtime, router, stream = loop.run_until_complete(main())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.close()
+    runtime.shutdown()
+    router.close()
+    del stream
+
+
 def test_serve_refuses_what_cannot_be_called() -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match="handler"):
@@ -800,6 +817,10 @@ def test_publisher_used_wrongly() -> None:
         with pytest.raises(NotImplementedError, match="zmq_endpoint='tcp://x:1'"):
             KvEventPublisher(endpoint, kv_block_size=BLOCK, zmq_endpoint="tcp://x:1")
         publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        wrong: Any
+        for wrong in ({"kv_block_size": 16.0}, {"dp_rank": 0.0}, {"worker_id": float(endpoint.connection_id())}):
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                KvEventPublisher(endpoint, **{"kv_block_size": BLOCK, **wrong})
         tokens = PROMPT[:32]
         with pytest.raises(InvalidArgument, match="token_ids has 31 tokens, expected 32"):
             publisher.publish_stored(tokens[:31], [16, 16], [1, 2])
