@@ -163,9 +163,9 @@ class Hub:
         with self.lock:
             return self._registered.get(path, {}).get(worker_id)
 
-    async def wait_for(self, path: str, count: int) -> list[int]:
-        """Wait until a path has `count` candidates, and give their ids."""
-        while len(ids := list(self.instances(path))) < count:
+    async def wait_for(self, path: str, count: int, link: Link | None = None) -> list[int]:
+        """Wait until a path has `count` candidates, and give their ids. With a link, also until that is detached."""
+        while len(ids := list(self.instances(path))) < count and (link is None or link in self._path_links(path)):
             self.check()
             waiter = self.loop.create_future()
             self._waiters.add(waiter)
@@ -219,6 +219,8 @@ class Hub:
         """Disconnect a router."""
         with self.lock:
             self._links[path].discard(link)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._wake)
 
     # -- publishers
 

@@ -449,9 +449,9 @@ class KvRouter:
 
     async def _answer_later(self, do: Callable[[], T]) -> T:
         self._check_open()
-        await self._hub.wait_for(self._path, self._min_workers)
-        self._min_workers = 0
+        await self._hub.wait_for(self._path, self._min_workers, self._link)
         self._check_open()
+        self._min_workers = 0
         return do()
 
     def _refuse(self, probe: Callable[[], Any]) -> None:

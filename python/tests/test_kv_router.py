@@ -468,6 +468,11 @@ def test_min_initial_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         first._own()[0].served.cancel()
         assert router.best_worker(prompt).done(), "it waits once"
 
+        router = make_router(runtime)
+        waits = router.best_worker(prompt)
+        await asyncio.sleep(0)
+        router.close()
+        assert isinstance(await error_of(waits), Closed)
         waits = make_router(runtime).best_worker(prompt)
         await asyncio.sleep(0)
         runtime.shutdown()
