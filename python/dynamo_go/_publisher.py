@@ -76,6 +76,7 @@ class KvEventPublisher:
         rank = _integer(dp_rank, "dp_rank")
         self._source = self._hub.source(endpoint._path, identity, rank, self._block_size)
         self._retire = weakref.finalize(self, self._hub.retire, self._source)
+        self._retire.atexit = False  # nobody is there to hear it, least of all in a forked child
 
     @property
     def unknown_removals(self) -> int:

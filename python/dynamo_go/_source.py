@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from . import _native
+from ._errors import ForkError
 from ._json import encode
 from ._router import Router
 
@@ -89,8 +91,9 @@ class Source:
         return self._router.dump_events()
 
     def close(self) -> None:
-        """Let go of the index."""
-        self._router.close()
+        """Let go of the index. Never raises: whoever drops a publisher comes here, in a forked child, too."""
+        with contextlib.suppress(ForkError):
+            self._router.close()
         self._held.clear()
 
     def _event(self, data: Any) -> bytes:

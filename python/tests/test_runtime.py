@@ -7,6 +7,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -913,6 +915,28 @@ def test_dropped_publisher_leaves_nothing_behind() -> None:
         assert live(Source) == before
 
     run(main())
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "x = None; gc.collect()"])
+def test_forked_child_with_a_publisher_ends_quietly(end: str) -> None:
+    program = f"""
+import asyncio, gc, os, sys, warnings
+from dynamo_go import DistributedRuntime, KvEventPublisher
+warnings.simplefilter("ignore")
+
+async def main():
+    runtime = DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+    return KvEventPublisher(runtime.endpoint("a.b.c"), kv_block_size=16)
+
+x = asyncio.run(main())
+child = os.fork()
+if child == 0:
+    {end}
+else:
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_publishing_from_threads() -> None:
