@@ -20,7 +20,8 @@ def _plain(value: object) -> object:
 def encode(value: object, name: str) -> str:
     """Give `value` as JSON; what JSON cannot hold is an error that names the argument."""
     try:
-        return json.dumps(value, allow_nan=False, default=_plain)
+        # Not ASCII: an escaped lone surrogate is valid JSON, but no text, and would pass for U+FFFD.
+        return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=False)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -56,7 +57,7 @@ def document(value: object, name: str) -> bytes:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, (Mapping, list, tuple)):
-        return encode(value, name).encode()
+        return encode(value, name).encode("utf-8", "surrogatepass")
     raise TypeError(f"{name}: expected JSON or what it stands for, got {type(value).__name__}")
 
 

@@ -421,6 +421,7 @@ def test_bad_workers_are_refused(
         ({"router_config_override": {"router_temperature": object()}}, TypeError, "router_config_override"),
         ({"routing_constraints": {"bogus": 1}}, InvalidArgument, "bogus"),
         ({"routing_constraints": {"preferred_taints": {"a": math.nan}}}, InvalidArgument, "nan"),
+        ({"routing_constraints": {"required_taints": ["\udfff"]}}, InvalidArgument, "not valid Unicode"),
         ({"block_mm_infos": [{}, {"mm_objects": [{}]}]}, InvalidArgument, "mm_hash"),
         ({"block_mm_infos": {"mm_objects": 1}}, InvalidArgument, "block_mm_infos"),
         ({"nonsense": 1}, TypeError, "nonsense"),
