@@ -28,9 +28,9 @@
 //     everything; start at 0.
 //   - Reconnect: the engine may have restarted and overtaken us unnoticed. The last batches applied are asked for again
 //     (window of them) and compared by fingerprint. Equal: nothing but what was missed is applied. Different, or the
-//     engine no longer has the last one: a restart. Too old to compare: drop everything, partial. If a hole was filled
-//     just before the connection broke, perhaps by the new process already: drop everything, ask from 0. Without a
-//     replay endpoint nothing can be compared: drop everything, partial.
+//     engine no longer has the last one: a restart. Too old to compare: drop everything, partial. If replayed and
+//     live batches were mixed just before the connection broke (a hole filled or given up), the new process may have
+//     given some: drop everything, ask from 0. Without a replay endpoint nothing can be compared: drop everything, partial.
 //   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1 now and then.
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.

@@ -95,8 +95,8 @@ type machine struct {
 	prints  prints
 	partial string // reason, "" if everything since 0 was applied
 	open    bool   // whatever number comes next begins the run
-	// unproven: something was applied from a request that does not overlap what was applied before, or does so behind a
-	// live batch, and nothing live since. If the engine restarted just then, that was already the new one's.
+	// unproven: something was applied from a request that does not overlap what was applied before, or is mixed with live
+	// batches, and nothing live since. If the engine restarted just then, that was already the new one's.
 	unproven bool
 
 	hasLive  bool

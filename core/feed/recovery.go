@@ -262,6 +262,7 @@ func (m *machine) giveUp(now time.Duration, reason string, noAnswer bool) {
 		m.buffer.keepLastRun()
 	}
 	if !m.buffer.empty() {
+		m.unproven = true // what waits may be from the connection and from requests
 		m.accept(now, m.buffer.shift())
 		m.drain(now)
 	}
