@@ -32,8 +32,9 @@ def go_command() -> str:
         raise SetupError(f"dynamo-go needs Go 1.{GO_MINOR} or newer: '{go}' says {told!r}")
     compiler = subprocess.run([go, "env", "CC"], capture_output=True, text=True).stdout.split()
     if not compiler or shutil.which(compiler[0]) is None:
+        name = compiler[0] if compiler else "cc"
         raise SetupError(
-            f"dynamo-go needs a C compiler: no {"".join(compiler[:1]) or "compiler"!r} on PATH. Install gcc (Debian: gcc libc6-dev), or set CC."
+            f"dynamo-go needs a C compiler: no {name!r} on PATH. Install gcc (Debian: gcc libc6-dev), or set CC."
         )
     return go
 
