@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,6 +73,15 @@ func TestEventsTellWhatThePoolHolds(t *testing.T) {
 	require.NoError(t, err)
 	defer live.Close()
 	require.NoError(t, live.Send([]byte{1}))
+	heard := make(chan error, 1)
+	go func() {
+		_, err := live.Recv()
+		heard <- err
+	}()
+	require.Eventually(t, func() bool { // nobody tells when the subscription has come into effect
+		return len(heard) > 0 || !m.clear()
+	}, patience, 5*time.Millisecond)
+	require.NoError(t, <-heard)
 
 	// Requests whose prefixes meet, many at once, in a pool that has to evict.
 	rng := rand.New(rand.NewPCG(1, 2))
