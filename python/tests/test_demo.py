@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -116,6 +117,33 @@ def test_what_is_printed_and_plotted_is_what_was_measured(ran: tuple[Path, str],
     words = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
     for run in result["runs"]:
         assert f"{run['hit_rate']:.3f}" in words
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_progress_goes_to_standard_error_alone(rich: bool, tmp_path: Path) -> None:
+    without = "" if rich else "sys.modules['rich'] = None; "
+    program = f"import sys; {without}from dynamo_go.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    options = ["demo", "--requests", "8", "--speedup", "100", "--pools", "1", "--out", str(tmp_path)]
+    keyboard, terminal = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *options],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        told = os.read(keyboard, 1 << 16).decode(errors="replace")
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    assert done.returncode == 0, told
+    assert ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" in told) == rich, "rich's bar"
+    assert "24/24" in told
+    rows = [line for line in done.stdout.splitlines() if any(policy in line for policy in POLICIES)]
+    assert [row.split("  ")[0] for row in rows[:3]] == POLICIES
+    assert "24/24" not in done.stdout and "\r" not in done.stdout and "\x1b" not in done.stdout
 
 
 def test_figures_of_known_outcomes() -> None:

@@ -25,19 +25,25 @@ _COLUMNS = (
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Callable[[str], Callable[[], None]]]:
-    """A progress bar over all runs: ``begin(name)`` gives what each finished request calls. Uses rich where it is installed."""
+    """Progress over all runs, on standard error: ``begin(name)`` gives what each finished request calls.
+
+    A bar by rich where that is installed and standard error is a terminal.
+    """
     try:
-        bars = importlib.import_module("rich.progress")
+        bars = importlib.import_module("rich.progress") if sys.stderr.isatty() else None
     except ImportError:
+        bars = None
+    if bars is None:
         yield _Plain(total).begin
         return
+    console = importlib.import_module("rich.console").Console(stderr=True)
     columns = (
         bars.TextColumn("{task.description:28}"),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeElapsedColumn(),
     )
-    with bars.Progress(*columns, refresh_per_second=4) as bar:
+    with bars.Progress(*columns, console=console, refresh_per_second=4) as bar:
         task = bar.add_task("", total=total)
 
         def begin(name: str) -> Callable[[], None]:
