@@ -391,7 +391,8 @@ dgo_status dgo_event_reader_open(const char *endpoint, size_t endpoint_size, con
  *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX.
  *   lines       [out] as dgo_decode_batch, of one or more batches.
  * Blocks: up to timeout_ms.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_TIMEOUT. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_TIMEOUT (the message ends with the state of
+ *          the connection: "connecting", "connected", "cannot connect: why", "connection lost: why"). */
 dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, dgo_buffer *lines, dgo_error *error);
 
 /* dgo_event_reader_close: stop reading. Closing again is DGO_OK; so is 0.

@@ -18,11 +18,15 @@ import (
 
 // Errors of a Reader; a bad endpoint is zmq.ErrEndpoint.
 var (
-	// ErrTimeout: nothing came in the time given. Ask again.
+	// ErrTimeout: nothing came in the time given. Ask again. The text after it is the state of the connection: "connecting",
+	// "connected", "cannot connect: why", or "connection lost: why"; the last two are tried again.
 	ErrTimeout = errors.New("nothing came in time")
 	// ErrClosed: the reader was closed.
 	ErrClosed = errors.New("reader is closed")
 )
+
+// connected is the state of a connection that stands.
+const connected = "connected"
 
 // chunkBytes is how much text one Next may gather before it returns.
 const chunkBytes = 1 << 20
@@ -39,6 +43,7 @@ type Reader struct {
 	replayed <-chan numbered // what the replay gives, closed at its end; nil when there is none
 	seen     uint64          // batches below it were shown by this connection's replay
 	start    uint64          // where the next replay begins
+	state    string          // of the live connection, as ErrTimeout tells it
 }
 
 // numbered is the text of a batch. Without known, seq means nothing.
@@ -58,7 +63,7 @@ func Open(endpoint, replay, topic string) (*Reader, error) {
 			return nil, err
 		}
 	}
-	r := &Reader{replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{})}
+	r := &Reader{replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{}), state: "connecting"}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -102,17 +107,13 @@ func (r *Reader) Next(timeout time.Duration) ([]byte, error) {
 		case <-r.ctx.Done():
 			return nil, ErrClosed
 		case <-timer.C:
-			return lines, noneIsTimeout(lines)
+			if len(lines) == 0 {
+				return nil, fmt.Errorf("%w: %s", ErrTimeout, r.state)
+			}
+			return lines, nil
 		}
 	}
 	return lines, nil
-}
-
-func noneIsTimeout(lines []byte) error {
-	if len(lines) == 0 {
-		return ErrTimeout
-	}
-	return nil
 }
 
 // liveEvents is nil while a replay runs: live batches wait behind it.
@@ -140,12 +141,18 @@ func (r *Reader) replayedBatch(batch numbered, more bool) []byte {
 func (r *Reader) liveEvent(event zmq.Event) []byte {
 	switch event.Kind {
 	case zmq.Connected:
-		r.seen = 0
+		r.seen, r.state = 0, connected
 		if r.replay != "" {
 			batches, start := make(chan numbered, 64), r.start
 			r.replayed = batches
 			r.owned.Go(func() { r.follow(start, batches) })
 		}
+	case zmq.Disconnected:
+		lost := "cannot connect: "
+		if r.state == connected {
+			lost = "connection lost: "
+		}
+		r.state = lost + event.Err.Error()
 	case zmq.Message:
 		message, err := wire.ParseLive(event.Frames)
 		switch {

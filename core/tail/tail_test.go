@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,30 @@ func TestReplayThenLiveWithoutRepetition(t *testing.T) {
 	r.Close()
 	_, err = r.Next(time.Millisecond)
 	require.ErrorIs(t, err, tail.ErrClosed)
+}
+
+func TestTheStateOfTheConnectionIsTold(t *testing.T) {
+	p, err := publish.New(publish.Config{Endpoint: "tcp://127.0.0.1:0", BufferSteps: 1})
+	require.NoError(t, err)
+	r, err := tail.Open(p.Addr(), "", "")
+	require.NoError(t, err)
+	defer r.Close()
+	until := func(state string) {
+		require.Eventually(t, func() bool {
+			_, err := r.Next(time.Millisecond)
+			require.ErrorIs(t, err, tail.ErrTimeout)
+			return strings.HasPrefix(err.Error(), tail.ErrTimeout.Error()+": "+state)
+		}, 20*time.Second, time.Millisecond, state)
+	}
+	until("connected")
+	addr := p.Addr()
+	require.NoError(t, p.Close())
+	until("connection lost: ")
+	until("cannot connect: ")
+	p, err = publish.New(publish.Config{Endpoint: addr, BufferSteps: 1})
+	require.NoError(t, err)
+	defer p.Close()
+	until("connected")
 }
 
 func TestSilenceAndBadEndpoints(t *testing.T) {

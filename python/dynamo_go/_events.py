@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
+import select
 import signal
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
 from . import _native
@@ -15,20 +18,25 @@ from ._errors import DynamoError, InvalidArgument
 
 # Longest wait in the library, and so the longest that a signal has to wait: the C interface's limit.
 _WAIT_MS = 100
+# How long a connected engine may say nothing before a hint is given.
+_QUIET_SECONDS = 10.0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dynamo_go events",
-        description="Prints the KV cache events of an inference engine (vLLM, SGLang), one JSON object per event: seq, ts, "
-        "dp_rank, type (stored, removed, cleared), block_hashes, parent_hash, token_ids, block_size, medium, lora_name, "
-        'cache_salt, group_idx. An event that cannot be decoded is {"error", "type"}.',
+        description="Prints the KV cache events of an inference engine (vLLM, SGLang), one JSON object per event:\n"
+        "seq, ts, dp_rank, type (stored, removed, cleared), block_hashes, parent_hash, token_ids,\n"
+        "block_size, medium, lora_name, cache_salt, group_idx.\n"
+        'An event that cannot be decoded is {"error", "type"}.',
         epilog="examples:\n"
         "  python -m dynamo_go events tcp://10.0.0.5:5557\n"
-        "  python -m dynamo_go events tcp://10.0.0.5:5557 --replay tcp://10.0.0.5:6557 | jq 'select(.type == \"removed\")'\n"
-        "  echo 93cb41d954fc401000009191b0416c6c426c6f636b73436c656172656400 | python -m dynamo_go events --from-hex\n\n"
-        "The endpoint need not answer yet: connections are made, and made again, in the background. It ends on SIGINT,\n"
-        "SIGTERM, or when nobody reads its output.",
+        "  python -m dynamo_go events tcp://10.0.0.5:5557 --replay tcp://10.0.0.5:6557 |\n"
+        "    jq 'select(.type == \"removed\")'\n"
+        "  echo 93cb41d954fc401000009191b0416c6c426c6f636b73436c656172656400 |\n"
+        "    python -m dynamo_go events --from-hex\n\n"
+        "The endpoint need not answer yet: connections are made, and made again, in the background;\n"
+        "standard error tells how that goes. It ends on SIGINT, SIGTERM, or when nobody reads its output.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -79,17 +87,67 @@ def _decode(lines: Iterable[bytes]) -> None:
 
 
 def _follow(endpoint: str, replay: str | None, topic: str | None) -> None:
-    """Print an engine's events until a signal comes."""
+    """Print an engine's events until a signal comes, or the reader of the output goes away."""
     signal.signal(signal.SIGTERM, _interrupt)
     reader = _native.EventReader(endpoint, replay, topic)
+    told = _Told(endpoint, topic)
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always told
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            while True:
+            while not output.poll(0):
                 lines = reader.next(_WAIT_MS)
                 if lines is not None:
+                    told.events()
                     _print(lines)
+                else:
+                    told.silence(reader.state())
     finally:
         reader.close()
+
+
+class _Told:
+    """Says on standard error how the connection is, a line for each change, and once what silence may mean."""
+
+    def __init__(self, endpoint: str, topic: str | None) -> None:
+        self._endpoint = endpoint
+        self._topic = topic
+        self._state = "connecting"
+        self._hint_at = math.inf  # time of the hint
+
+    def events(self) -> None:
+        """Events came, so there is a connection, and nothing to hint at."""
+        self._change("connected", "")
+        self._hint_at = math.nan
+
+    def silence(self, state: str) -> None:
+        """Nothing came for a while; `state` is the reader's."""
+        kind, _, reason = state.partition(": ")
+        self._change(kind, reason)
+        if time.monotonic() >= self._hint_at:
+            self._hint_at = math.nan
+            topic = "" if self._topic is None else f" Does its topic begin with {self._topic!r} (--topic)?"
+            _say(
+                f"connected, but no message for {_QUIET_SECONDS:.0f} s: an engine publishes only when its cache changes, so "
+                f"send it a request.{topic} Are its KV events enabled (--kv-events-config), and is this its event socket?"
+            )
+
+    def _change(self, kind: str, reason: str) -> None:
+        if kind == self._state:
+            return
+        self._state = kind
+        if kind == "connected":
+            _say(f"connected to {self._endpoint}")
+            if not math.isnan(self._hint_at):
+                self._hint_at = time.monotonic() + _QUIET_SECONDS
+        else:
+            _say(f"{kind}: {reason}; trying again")
+            if not math.isnan(self._hint_at):
+                self._hint_at = math.inf
+
+
+def _say(text: str) -> None:
+    print(f"events: {text}", file=sys.stderr, flush=True)
 
 
 def _print(lines: str) -> None:

@@ -21,6 +21,7 @@ PyObject *decode_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 typedef struct {
   PyObject_HEAD
   dgo_event_reader handle; /* set once */
+  char state[504];         /* what the last timeout said, read and written under the GIL */
 } reader_object;
 
 /* EventReader(endpoint, replay, topic) */
@@ -64,8 +65,18 @@ static PyObject *reader_next(reader_object *self, PyObject *timeout) {
   Py_BEGIN_ALLOW_THREADS
   status = dgo.event_reader_next(self->handle, timeout_ms, &buffer, &error);
   Py_END_ALLOW_THREADS
-  if (status == DGO_TIMEOUT) Py_RETURN_NONE;
+  if (status == DGO_TIMEOUT) {
+    memcpy(self->state, error.message, sizeof self->state);
+    Py_RETURN_NONE;
+  }
   return status == DGO_OK ? take_buffer(&buffer) : raise_status(status, &error);
+}
+
+/* state(): the state of the connection when the last next() that gave None ended. */
+static PyObject *reader_state(reader_object *self, PyObject *Py_UNUSED(unused)) {
+  const char *colon = strchr(self->state, ':'); /* "nothing came in time: state" */
+  const char *text = colon == NULL ? "connecting" : colon + 2;
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
 static PyObject *reader_close(reader_object *self, PyObject *Py_UNUSED(unused)) {
@@ -80,6 +91,7 @@ static PyObject *reader_close(reader_object *self, PyObject *Py_UNUSED(unused)) 
 
 static PyMethodDef reader_methods[] = {
     {"next", (PyCFunction)(void (*)(void))reader_next, METH_O, NULL},
+    {"state", (PyCFunction)(void (*)(void))reader_state, METH_NOARGS, NULL},
     {"close", (PyCFunction)(void (*)(void))reader_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

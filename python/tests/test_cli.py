@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+from dynamo_go import _events
 from dynamo_go.mocker import Mocker
 
 GOLDEN = Path(__file__).resolve().parents[2] / "testdata" / "golden" / "engine-events"
@@ -189,6 +191,11 @@ class Events:
         event: dict[str, Any] = json.loads(line)
         return event
 
+    def told(self) -> str:
+        """The next line of standard error."""
+        assert self._process.stderr is not None
+        return self._process.stderr.readline().decode()
+
     def end(self, signum: int | None = None) -> tuple[int, bytes]:
         if signum is not None:
             self._process.send_signal(signum)
@@ -211,28 +218,47 @@ def test_events_of_an_engine_replayed_then_live(signum: int) -> None:
         while (event := events.next())["token_ids"] != list(range(1000, 1016)):
             assert list(event) == FIELDS
         assert event["seq"] > 0 and event["block_size"] == 16
-        assert events.end(signum) == (0, b"")
+        told = f"events: connected to {engine.info['kv_events']}\n".encode()
+        assert events.end(signum) == (0, told)
 
 
-def test_events_end_when_nobody_reads() -> None:
+def test_events_end_soon_after_their_reader() -> None:
     with Mocker(speedup=1000) as engine:
         complete(engine, list(range(32)))
         events = Events(engine.info["kv_events"], "--replay", engine.info["replay"])
         events.next()
         events.out.close()
-        n = 0
-        while events._process.poll() is None:
-            n += 1
-            complete(engine, list(range(100 * n, 100 * n + 16)))
-        assert events._process.wait() == 0
-        events._watchdog.cancel()
+        assert events._process.wait() == 0, "without another event; the watchdog would have killed it"
+        events.end()
 
 
 def test_events_of_an_engine_that_comes_later() -> None:
     with Mocker(speedup=1000) as engine:
         addresses = {name: engine.info[name] for name in ("kv_events", "replay")}
     events = Events(addresses["kv_events"], "--replay", addresses["replay"])
+    cannot = events.told()
+    assert cannot.startswith("events: cannot connect: ") and cannot.endswith("; trying again\n")
     with Mocker(speedup=1000, **addresses) as engine:
         complete(engine, list(range(16)))
         assert events.next()["token_ids"] == list(range(16))
-    assert events.end(signal.SIGTERM) == (0, b"")
+        assert events.told() == f"events: connected to {addresses['kv_events']}\n"
+    assert events.told().startswith("events: connection lost: ")
+    assert events.end(signal.SIGTERM)[0] == 0
+
+
+def test_silence_is_explained_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    told = _events._Told("tcp://h:1", "kv")
+    for clock[0], state in ((0, "connecting"), (20, "cannot connect: refused"), (25, "cannot connect: refused again")):
+        told.silence(state)
+    for clock[0] in (30, 39, 40, 41, 100):
+        told.silence("connected")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["events: cannot connect: refused; trying again", "events: connected to tcp://h:1"]
+    assert len(lines) == 3 and "no message for 10 s" in lines[2] and "'kv'" in lines[2] and "enabled" in lines[2]
+    told = _events._Told("tcp://h:1", None)
+    told.events()
+    clock[0] = 200
+    told.silence("connected")
+    assert capsys.readouterr().err == "events: connected to tcp://h:1\n"
