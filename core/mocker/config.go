@@ -12,7 +12,7 @@ import (
 
 // ErrConfig says that a configuration cannot be used; the message names every field at fault, its value and its range.
 // Nothing was started. Fix the configuration.
-var ErrConfig = errors.New("mocker: bad configuration")
+var ErrConfig = errors.New("bad configuration")
 
 // Config describes one engine. The zero value is not usable: start from DefaultConfig or ParseConfig.
 type Config struct {
@@ -81,7 +81,7 @@ func ParseConfig(data []byte) (Config, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
-		return Config{}, fmt.Errorf("%w: %v", ErrConfig, err)
+		return Config{}, fmt.Errorf("%w: %s", ErrConfig, jsonFault(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return Config{}, fmt.Errorf("%w: something follows the JSON object", ErrConfig)

@@ -169,10 +169,14 @@ func (m *Mocker) read(w http.ResponseWriter, r *http.Request) (*completionReques
 	req := &completionRequest{}
 	if err := unmarshalRequest(buf.Bytes(), req); err != nil {
 		var bad *apiError
-		if errors.As(err, &bad) {
+		var kind *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &bad):
 			return nil, bad
+		case errors.As(err, &kind) && kind.Field != "":
+			return nil, badRequest(kind.Field, "%s", jsonFault(err))
 		}
-		return nil, badRequest("", "the body is not a completion request: %v", err)
+		return nil, badRequest("", "the body is not a completion request: %s", jsonFault(err))
 	}
 	return req, m.check(req)
 }

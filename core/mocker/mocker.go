@@ -80,11 +80,11 @@ func New(cfg Config) (*Mocker, error) {
 		BufferSteps: cfg.BufferSteps,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("mocker: %w", err)
+		return nil, err
 	}
 	listener, err := net.Listen("tcp", cfg.HTTP)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("mocker: http: %w", err), events.Close())
+		return nil, errors.Join(fmt.Errorf("http: %w", err), events.Close())
 	}
 	m := &Mocker{
 		cfg:       cfg,
