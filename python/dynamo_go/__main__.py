@@ -24,14 +24,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"commands:\n{commands}\n\n'python -m dynamo_go COMMAND --help' tells more, with examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=_COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("--version", action="store_true", help="the same as the command 'version'")
+    parser.add_argument("command", nargs="?", choices=_COMMANDS, metavar="COMMAND", help="one of the commands below")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.version:
+        options.command, options.arguments = "version", []
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     module = importlib.import_module(_COMMANDS[options.command][0], __package__)
     status: int = module.main(options.arguments)
     return status

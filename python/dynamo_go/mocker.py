@@ -60,19 +60,22 @@ _OPTIONS: Mapping[str, tuple[type, str]] = {
     "kv_events": (str, "ZeroMQ endpoint of the event socket, a PUB (tcp://127.0.0.1:0)"),
     "replay": (str, "ZeroMQ endpoint of the replay socket, a ROUTER; empty for none (tcp://127.0.0.1:0)"),
     "topic": (str, "first frame of every event message (empty)"),
-    "dp_rank": (int, "data-parallel rank told in the events (0)"),
-    "buffer_steps": (int, "event batches kept for replay (10000)"),
-    "block_size": (int, "tokens in a block (16)"),
-    "blocks": (int, "blocks in the pool (25000)"),
-    "prefill_tokens_per_second": (float, "prompt tokens computed in a second (40000)"),
-    "inter_token_ms": (float, "milliseconds between two tokens of a request (8)"),
-    "max_num_batched_tokens": (int, "prompt tokens in one prefill step (2048)"),
-    "max_num_seqs": (int, "requests that run at once; others wait (256)"),
-    "max_waiting": (int, "requests that wait; others get 429 (4096)"),
-    "max_model_len": (int, "prompt and output tokens of one request (131072)"),
-    "speedup": (float, "engine seconds in one second of this machine (1)"),
-    "coalesce_ms": (float, "how long a due token may wait to be sent with the next ones, on this machine (0)"),
-    "max_body_bytes": (int, "largest HTTP request (16777216)"),
+    "dp_rank": (int, "data-parallel rank told in the events, 0 .. 4294967295 (0)"),
+    "buffer_steps": (int, "event batches kept for replay, 1 .. 1000000 (10000)"),
+    "block_size": (int, "tokens in a block, 1 .. 65536 (16)"),
+    "blocks": (int, "blocks in the pool, 1 .. 16777216 (25000)"),
+    "prefill_tokens_per_second": (float, "prompt tokens computed in a second, 1 .. 1e9 (40000)"),
+    "inter_token_ms": (float, "milliseconds between two tokens of a request, 0 .. 60000 (8)"),
+    "max_num_batched_tokens": (int, "prompt tokens in one prefill step, 1 .. 16777216 (2048)"),
+    "max_num_seqs": (int, "requests that run at once; others wait, 1 .. 65536 (256)"),
+    "max_waiting": (int, "requests that wait; others get 429, 1 .. 65536 (4096)"),
+    "max_model_len": (int, "prompt and output tokens of one request, 2 .. 16777216 (131072)"),
+    "speedup": (float, "engine seconds in one second of this machine, 0.001 .. 1000 (1)"),
+    "coalesce_ms": (
+        float,
+        "how long a due token may wait to be sent with the next ones, on this machine, 0 .. 10000 (0)",
+    ),
+    "max_body_bytes": (int, "largest HTTP request, 1024 .. 1073741824 (16777216)"),
     "hash_seed": (str, "engines with different seeds name the same block differently (empty)"),
 }
 
@@ -80,11 +83,15 @@ _OPTIONS: Mapping[str, tuple[type, str]] = {
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dynamo_go mocker",
-        description="An inference engine without a GPU: prefix cache, timing, KV events as vLLM publishes them, and "
-        "POST /v1/completions with token ids. Prints one JSON line with its addresses when it is ready; stops on SIGINT "
-        "or SIGTERM.",
-        epilog="Other routes: GET /health, /v1/models, /stats; POST /reset_prefix_cache. Defaults are in parentheses: an "
-        "8B model on one H100-class GPU.",
+        description="An inference engine without a GPU: prefix cache, timing, KV events as vLLM publishes them, and\n"
+        "POST /v1/completions with token ids. Prints one JSON line with its addresses when it is ready;\n"
+        "stops on SIGINT or SIGTERM.",
+        epilog="Ranges are LOW .. HIGH; defaults are in parentheses: an 8B model on one H100-class GPU.\n"
+        "Other routes: GET /health, /v1/models, /stats; POST /reset_prefix_cache.\n\n"
+        "example:\n"
+        "  python -m dynamo_go mocker --http 127.0.0.1:8000 --kv-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n"
+        '  curl http://127.0.0.1:8000/v1/completions -d \'{"prompt": [1, 2, 3], "max_tokens": 4}\'',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, (kind, text) in _OPTIONS.items():
         metavar = {str: "TEXT", int: "N", float: "X"}[kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from dynamo_go import _events
+from dynamo_go import InvalidArgument, _events
 from dynamo_go.mocker import Mocker
 
 GOLDEN = Path(__file__).resolve().parents[2] / "testdata" / "golden" / "engine-events"
@@ -130,6 +131,8 @@ def test_output_is_utf8_whatever_the_terminal() -> None:
     ("arguments", "status", "message"),
     [
         ([], 2, b"COMMAND"),
+        (["mocker", "--blocks", "0"], 2, b"mocker: bad configuration: blocks is 0"),
+        (["mocker", "--http", "nonsense"], 2, b"mocker: cannot"),
         (["bogus"], 2, b"invalid choice: 'bogus'"),
         (["events"], 2, b"either an ENDPOINT or --from-hex"),
         (["events", "tcp://127.0.0.1:1", "--from-hex"], 2, b"either an ENDPOINT or --from-hex"),
@@ -157,8 +160,33 @@ def test_commands_load_only_what_they_need() -> None:
     assert done.stdout.strip() == "['dynamo_go.__main__']"
 
 
-def test_version() -> None:
-    done = command("version")
+def test_nothing_to_do_shows_the_help() -> None:
+    done = command()
+    assert done.returncode == 2 and done.stdout == b""
+    assert done.stderr == command("--help").stdout
+
+
+def test_help_of_the_mocker_has_ranges_that_hold() -> None:
+    text = " ".join(command("mocker", "--help").stdout.decode().split())
+    found = re.findall(r"--([a-z-]+) [NX] [^()]*?([\d.e]+) \.\. ([\d.e]+) \(", text)
+    assert len(found) == 13
+    for name, low, high in found:
+        config = {name.replace("-", "_"): json.loads(high) * 2 if name != "prefill-tokens-per-second" else 2e9}
+        with pytest.raises(InvalidArgument, match=name.replace("-", "_")) as refused:
+            Mocker(**config)
+        told = re.search(r"in ([\d.e+]+)\.\.([\d.e+]+)", str(refused.value))
+        assert told is None or (float(told[1]), float(told[2])) == (float(low), float(high)), name
+        assert told is not None or name == "dp-rank", name
+    assert "curl http://" in text
+
+
+def test_help_of_events_fits_a_terminal() -> None:
+    assert max(map(len, command("events", "--help", COLUMNS="80").stdout.decode().splitlines())) <= 100
+
+
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version(argument: str) -> None:
+    done = command(argument)
     assert done.returncode == 0 and b"library " in done.stdout and b"ABI 1" in done.stdout
 
 
