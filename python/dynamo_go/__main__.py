@@ -39,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2
-    module = importlib.import_module(_COMMANDS[options.command][0], __package__)
-    status: int = module.main(options.arguments)
+    try:
+        module = importlib.import_module(_COMMANDS[options.command][0], __package__)
+        status: int = module.main(options.arguments)
+    except KeyboardInterrupt:  # before the command was ready for it
+        return 130
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gzip
 import json
@@ -17,7 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dynamo_go.demo import cli, trace
+from dynamo_go.demo import cli, report, trace
 from dynamo_go.demo.engines import EngineFailed, Engines
 from dynamo_go.demo.figures import figures, percentile
 from dynamo_go.demo.replay import Outcome
@@ -112,6 +113,7 @@ def test_what_is_printed_and_plotted_is_what_was_measured(ran: tuple[Path, str],
         for part in (run["policy"], f"{run['hit_rate']:.3f}", f"{run['spread']:.3f}", f"{run['ttft_mean']:.3f} s"):
             assert part in row
     assert "Requests lost: 0." in text
+    assert text.count("Together the pools can hold the whole working set") == 1
     drawing = ElementTree.parse(out / "demo.svg").getroot()
     assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
     words = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
@@ -212,6 +214,48 @@ def test_an_engine_that_does_not_start_fails_the_demo(
     monkeypatch.setitem(cli.RATES, "inter_token_ms", -1)
     assert cli.main(["--requests", "1", "--out", str(tmp_path)]) == 1
     assert "inter_token_ms is -1" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_loading_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(limit: int, model: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trace, "load", interrupted)
+    assert cli.main(["--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "Loading the trace\ndemo: interrupted\n"
+
+
+def test_a_folder_that_cannot_be_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert cli.main(["--out", str(out)]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith("demo: failed: ") and str(tmp_path / "file") in told and told.count("\n") == 1
+
+
+def test_the_summary_is_in_plain_words() -> None:
+    run = {"ttft_here_mean": 1.0, "late_p99": 0.001, "lost": 0}
+    setup = {"requests": 5, "prompt_tokens": 1e6, "trace_seconds": 9, "speedup": 25, "engines": 1}
+    ratios = {"spread_ratio": 1.05, "hit_rate_ratio": 1.72, "ttft_mean_ratio": 0.92}
+    result = {"setup": setup, "runs": [run], "ideal_hit_rate": 0.4, "seconds": 1.0}
+    text = report.summary({**result, "comparisons": [{"pool": "25 %", **ratios}]}, 121_900)
+    assert "Caches of 25 %: KV routing has 72 % more hits than round robin, its mean TTFT is 8 % lower." in text
+    assert "hit rate 1.72, mean TTFT 0.92, balance 1.05" in text
+    assert "to 1 engine." in text and "up to 122 k tokens" in text and "shared with the engines" in text
+    ratios = {"spread_ratio": 1, "hit_rate_ratio": math.nan, "ttft_mean_ratio": 1.001}
+    text = report.summary({**result, "comparisons": [{"pool": "everything", **ratios}]}, 1)
+    assert "KV routing has hits that cannot be compared with round robin, its mean TTFT is the same." in text
+
+
+@pytest.mark.parametrize(("engines", "whole"), [(4, True), (3, False)])
+def test_pools_that_hold_everything_together_are_named(engines: int, whole: bool) -> None:
+    options = argparse.Namespace(requests=200, engines=engines, pools=[0.25], block_size=BLOCK)
+    title = cli.Demo(options).titles()["25 %"]
+    assert ("Together the pools can hold the whole working set" in title) == whole
 
 
 def test_an_engine_that_dies_is_noticed() -> None:

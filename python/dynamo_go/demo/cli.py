@@ -8,6 +8,7 @@ import json
 import math
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ class Demo:
         self.requests = trace.load(options.requests, "mock-8b")
         size = options.block_size
         self.prompt_tokens = sum(request.prompt_tokens for request in self.requests)
+        self.longest = max(request.prompt_tokens for request in self.requests)
         self.ideal = trace.ideal_cached_tokens(self.requests, size) / self.prompt_tokens
         self.distinct = trace.distinct_blocks(self.requests, size)
         needs = [-(-(request.prompt_tokens + request.output_tokens) // size) for request in self.requests]
@@ -80,13 +82,16 @@ class Demo:
         """A title for each size of pool."""
         size = self._options.block_size
         titles = {}
-        for name, blocks in map(self.pool, self._options.pools):
+        for share in self._options.pools:
+            name, blocks = self.pool(share)
             if name == "everything":
                 titles[name] = "Caches that keep everything"
             else:
                 titles[name] = (
                     f"Each engine's cache holds {name} of the slice's distinct blocks ({blocks * size / 1e6:.2f} M tokens)"
                 )
+                if self._options.engines * max(share, blocks / self.distinct) >= 1:
+                    titles[name] += "\nTogether the pools can hold the whole working set, so little is evicted."
         return titles
 
     async def run(self, begin: Callable[[str], Callable[[], None]]) -> None:
@@ -183,18 +188,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; gives the exit status, 1 if an engine failed or a request was lost."""
     options = _options(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    demo = Demo(options)
     try:
-        with report.progress(len(demo.requests) * len(POLICIES) * len(options.pools)) as begin:
-            asyncio.run(demo.run(begin))
+        return _run(options)
     except (EngineFailed, RequestFailed, DynamoError, OSError) as error:
         print(f"demo: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("demo: interrupted", file=sys.stderr)
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    start = time.perf_counter()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=options.out):
+        pass  # files can be written there: better known now than at the end
+    print("Loading the trace", file=sys.stderr, flush=True)
+    demo = Demo(options)
+    with report.progress(len(demo.requests) * len(POLICIES) * len(options.pools)) as begin:
+        asyncio.run(demo.run(begin))
     result = demo.result(time.perf_counter() - start)
     (options.out / "demo.json").write_text(
         json.dumps(_finite(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
@@ -202,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = plot.write(options.out, demo.runs, demo.titles(), demo.ideal)
     print(report.table(demo.runs, demo.titles()))
     print()
-    print(report.summary(result))
+    print(report.summary(result, demo.longest))
     print("Written:", *paths, options.out / "demo.json")
     for lost in demo.errors[:10]:
         print(f"demo: {lost}", file=sys.stderr)

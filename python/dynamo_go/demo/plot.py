@@ -15,7 +15,7 @@ _PANELS: tuple[tuple[str, Callable[[Figures], float], str], ...] = (
     ("prefix hit rate", lambda run: run.hit_rate, "{:.3f}"),
     ("mean TTFT, s", lambda run: run.ttft_mean, "{:.2f}"),
     ("p99 TTFT, s", lambda run: run.ttft_p99, "{:.1f}"),
-    ("computed tokens, max/mean", lambda run: run.spread, "{:.2f}"),
+    ("balance (max/mean computed tokens)", lambda run: run.spread, "{:.2f}"),
 )
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BASE = 300, 300, 20, 60, 240  # of one panel
 
@@ -101,9 +101,10 @@ def _png(path: Path, runs: Sequence[Figures], titles: dict[str, str], ideal: flo
             axis.bar(places, [value(run) for run in mine], 0.25, label=policy, color=_COLOURS[number % 3])
         if index == 0:
             axis.axhline(ideal, color="gray", linestyle="--", label="ideal")
-            axis.legend(fontsize=7)
         axis.set_title(title, fontsize=9)
         axis.set_xticks([place + 0.27 for place in range(len(pools))], pools, fontsize=8)
-    figure.tight_layout()
+    # Above the panels, where it covers nothing.
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=len(policies) + 1, fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1, 0.92))
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

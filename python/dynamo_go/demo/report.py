@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,12 +15,12 @@ _COLUMNS = (
     "policy",
     "hit rate",
     "of ideal",
-    "prefill saved",
-    "max/mean",
+    "tokens saved",
+    "balance",
     "mean TTFT",
     "p99 TTFT",
     "decision p50",
-    "p99",
+    "decision p99",
 )
 
 
@@ -114,23 +115,42 @@ def _range(result: dict[str, Any], name: str, scale: float) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-def summary(result: dict[str, Any]) -> str:
-    """What was measured, in words."""
+def _than(ratio: float, more: str, less: str, same: str, unknown: str) -> str:
+    """A ratio in words: "72 % more", "8 % less"."""
+    if not math.isfinite(ratio):
+        return unknown
+    percent = round(100 * (ratio - 1))
+    return f"{percent} % {more}" if percent > 0 else f"{-percent} % {less}" if percent < 0 else same
+
+
+def _compared(comparison: dict[str, Any]) -> str:
+    pool, hits, ttft = comparison["pool"], comparison["hit_rate_ratio"], comparison["ttft_mean_ratio"]
+    caches = "Caches that keep everything" if pool == "everything" else f"Caches of {pool}"
+    found = _than(hits, "more hits than", "fewer hits than", "as many hits as", "hits that cannot be compared with")
+    return (
+        f"{caches}: KV routing has {found} round robin, its mean TTFT is "
+        f"{_than(ttft, 'higher', 'lower', 'the same', 'not known')}. The ratios: hit rate {hits:.2f}, mean TTFT {ttft:.2f}, "
+        f"balance {comparison['spread_ratio']:.2f}."
+    )
+
+
+def summary(result: dict[str, Any], longest: int) -> str:
+    """What was measured, in words; `longest` is the tokens of the longest prompt."""
     setup = result["setup"]
+    engines = setup["engines"]
     lines = [
         f"{setup['requests']} requests, {setup['prompt_tokens'] / 1e6:.2f} M prompt tokens over {setup['trace_seconds']:.0f} s of the "
-        f"trace, replayed at {setup['speedup']:g} times its speed to {setup['engines']} engines.",
-        f"Ideal: one unlimited cache would find {result['ideal_hit_rate']:.3f} of the prompt tokens.",
-        "TTFT is by the engines' clock, from a request's arrival there to its first token. Here, with this machine's delays "
+        f"trace, replayed at {setup['speedup']:g} times its speed to {engines} engine{'s' if engines != 1 else ''}.",
+        *map(_compared, result["comparisons"]),
+        f"Hit rate: the share of prompt tokens found in a cache. One unlimited cache would find {result['ideal_hit_rate']:.3f}: "
+        "the ideal.",
+        "Balance: the most prompt tokens that an engine computed, over the mean of all engines; 1 is even.",
+        "TTFT: by the engines' clock, from a request's arrival there to its first token. Here, with this machine's delays "
         f"times {setup['speedup']:g}, its mean was {_range(result, 'ttft_here_mean', 1)} s.",
+        "Decision: the time to choose an engine, on a CPU that is shared with the engines, for prompts of up to "
+        f"{longest / 1000:.0f} k tokens.",
         f"The 99th percentile of the delay with which requests were sent was {_range(result, 'late_p99', 1000)} ms.",
     ]
-    for comparison in result["comparisons"]:
-        lines.append(
-            f"{comparison['pool']}: KV routing has {comparison['hit_rate_ratio']:.2f} times round robin's hit rate, "
-            f"{comparison['spread_ratio']:.2f} times its max/mean of computed tokens, "
-            f"{comparison['ttft_mean_ratio']:.2f} times its mean TTFT."
-        )
     lost = sum(run["lost"] for run in result["runs"])
     lines.append(f"Requests lost: {lost}. Time: {result['seconds']:.0f} s.")
     return "\n".join(lines)
