@@ -13,14 +13,15 @@ usage() {
 usage: ./build.sh COMMAND [ARGUMENTS]
 
   demo    four mock engines, a slice of a public trace, KV routing against round robin and random (~2 min)
-  test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests
+  test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for this machine's Python
   bench   Go micro-benchmarks and the Python decision benchmark
   soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), race tests repeated
   clean   remove everything the other commands made
 
-Needs Go 1.26 or newer, a C compiler, and Python 3.10 or newer with its venv module.
+Needs Go 1.26 or newer, a C compiler, Python 3.10 or newer with its venv module and headers, and the Go and Python package
+registries.
 EOF
 }
 
@@ -34,7 +35,8 @@ need_go() {
 	local v; v=$(go env GOVERSION 2>/dev/null) || die "'go env' fails: $(go env GOVERSION 2>&1 | tail -n 1)"
 	[[ $v =~ ^go1\.([0-9]+) && ${BASH_REMATCH[1]} -ge 26 ]] || die "Go 1.26 or newer is needed, 'go' is $v"
 	CC=${CC:-$(command -v gcc || command -v cc || command -v clang || true)}
-	[[ -n $CC ]] || die "a C compiler is missing: install gcc (Debian: apt-get install gcc libc6-dev)"
+	[[ -n $CC ]] && command -v "${CC%% *}" >/dev/null ||
+		die "a C compiler is missing${CC:+: CC=$CC is not on PATH}: install gcc (Debian: apt-get install gcc libc6-dev)"
 	export CC
 }
 
@@ -89,14 +91,14 @@ cmd_lib() {
 }
 
 cmd_wheel() {
-	need_go; python_env; mkdir -p dist
+	need_go; need_python; python_env; mkdir -p dist
 	step "wheel"
 	"$venv/bin/pip" wheel -q --no-build-isolation --no-deps -w dist .
 	ls -l dist/*.whl
 }
 
 cmd_demo() {
-	python_env
+	need_go; need_python; python_env
 	stamped python/requirements-demo.txt "$venv/bin/pip" install -q -r python/requirements-demo.txt
 	install_package
 	mkdir -p "$build/demo"
@@ -104,7 +106,7 @@ cmd_demo() {
 }
 
 cmd_test() {
-	need_go; test_env
+	need_go; need_python; test_env
 	mkdir -p "$build/test"
 	lint_go
 	test_go
@@ -139,6 +141,9 @@ test_go() {
 	step "go test -race ./..."
 	logged go-race go test -race -v ./...
 	grep -E '^ok\s' "$build/test/go-race.log"
+	step "go test -tags invariants ./core/index (each change checked against its invariants)"
+	logged go-invariants go test -tags invariants ./core/index
+	grep -E '^ok\s' "$build/test/go-invariants.log"
 	step "go test ./core/... (allocations, which the race detector disturbs)"
 	logged go go test -v -run 'Alloc|Example' ./core/...
 	grep -E '^ok\s' "$build/test/go.log"
@@ -201,7 +206,7 @@ check_skips() {
 }
 
 cmd_bench() {
-	need_go
+	need_go; need_python
 	step "go test -bench"
 	go test -run '^$' -bench . -benchmem "$@" ./core/...
 	install_package
@@ -210,7 +215,7 @@ cmd_bench() {
 }
 
 cmd_soak() {
-	need_go; test_env
+	need_go; need_python; test_env
 	local seconds=${DGO_SOAK_SECONDS:-600} file target
 	while IFS=: read -r file target; do
 		step "fuzz $target, $seconds s"
@@ -221,12 +226,14 @@ cmd_soak() {
 }
 
 cmd_clean() {
-	rm -rf "$build" dist "$venv" python/*.egg-info
-	find python examples bench -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf "$build" dist "$venv" python/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf python/dynamo_go/*.so python/dynamo_go/include # of pip install -e
+	find python examples bench testdata -name __pycache__ -prune -exec rm -rf {} +
 }
 
+[[ -w $root ]] || die "$root is read-only; work in a writable copy"
 case ${1:-help} in
 lib | wheel | demo | test | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
 help | -h | --help) usage ;;
-*) usage >&2; exit 2 ;;
+*) usage >&2; die "unknown command '$1'" ;;
 esac

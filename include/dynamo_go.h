@@ -185,8 +185,8 @@ typedef struct dgo_worker {
 } dgo_worker;
 
 /* dgo_router_add_worker: register a worker; it is a candidate at once. Connections are made in the background, whether
- * anybody answers or not; dgo_router_health tells how far they are. The same id with the same endpoints and ranks
- * updates the rest.
+ * anybody answers or not; dgo_router_health tells how far they are. The same id with the same endpoints
+ * updates the rest, ranks included (with endpoints by rank those are part of them).
  *   worker  [in]  required.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_DUPLICATE_WORKER. */
 dgo_status dgo_router_add_worker(dgo_router router, const dgo_worker *worker, dgo_error *error);
@@ -261,7 +261,7 @@ typedef struct dgo_choice {
  *   choice   [out] required.
  * Cost: about 3 microseconds for 4,096 tokens; no allocation without a request id.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_DUPLICATE_REQUEST |
- *          DGO_WORKER_NOT_FOUND (a pinned worker or rank) | DGO_NO_WORKERS | DGO_OVERLOADED. */
+ *          DGO_WORKER_NOT_FOUND (a pinned worker or rank) | DGO_NO_WORKERS. */
 dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
                                   dgo_choice *choice, dgo_error *error);
 

@@ -1,6 +1,6 @@
 """Load the ENGINE'S OWN kv_events.py (unmodified, from its PyPI wheel) with minimal import stubs.
    load("sglang", "0.5.23") -> module object.
-   Only bind() of wildcard tcp endpoints is redirected to loopback (host policy), nothing else."""
+   Only bind() of wildcard tcp endpoints is redirected to loopback, nothing else."""
 import sys, types, os, importlib.util, logging, dataclasses, ast
 import zmq
 ROOT = os.environ.get("WIRE_SRC", "src")
