@@ -44,7 +44,6 @@ type Config struct {
 	UseRemoteIndexer                      bool     `json:"use_remote_indexer"`
 	ServeIndexer                          bool     `json:"serve_indexer"`
 	EnableSessionPrefixIndex              bool     `json:"enable_session_prefix_index"`
-	SkipInitialWorkerWait                 bool     `json:"skip_initial_worker_wait"`
 	SharedCacheMultiplier                 *float64 `json:"shared_cache_multiplier"`
 	SharedCacheType                       string   `json:"shared_cache_type"`
 	RouterPredictedTTLSecs                *float64 `json:"router_predicted_ttl_secs"`
@@ -103,10 +102,11 @@ var working = map[string]bool{
 	"router_track_prefill_tokens":  true,
 }
 
-// legacy fields of older Dynamo releases: accepted in JSON, without effect there and here.
-var legacy = []string{"router_snapshot_threshold", "router_reset_states"}
+// legacy fields: accepted in JSON, without effect. The first two are without effect in Dynamo too; a Router never waits for
+// workers, so there is no wait to skip.
+var legacy = []string{"router_snapshot_threshold", "router_reset_states", "skip_initial_worker_wait"}
 
-// ParseConfig reads JSON: fields that are absent or null keep their defaults, unknown ones are refused. The result is valid.
+// ParseConfig reads JSON: fields that are absent keep their defaults, unknown ones are refused. The result is valid.
 func ParseConfig(data []byte) (Config, error) {
 	cfg := DefaultConfig()
 	var fields map[string]json.RawMessage
@@ -134,8 +134,8 @@ func ParseConfig(data []byte) (Config, error) {
 			continue
 		}
 		delete(fields, name)
-		if string(raw) == "null" {
-			continue
+		if string(raw) == "null" && v.Field(i).Kind() != reflect.Pointer {
+			return cfg, fmt.Errorf("%w: %s=null: expected %s", ErrInvalidArgument, name, v.Field(i).Type())
 		}
 		if err := json.Unmarshal(raw, v.Field(i).Addr().Interface()); err != nil {
 			return cfg, fmt.Errorf("%w: %s=%s: expected %s", ErrInvalidArgument, name, raw, v.Field(i).Type())

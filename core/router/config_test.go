@@ -15,7 +15,7 @@ import (
 
 func TestConfigJSON(t *testing.T) {
 	cfg, err := router.ParseConfig([]byte(`{"router_temperature": 0.5, "overlap_score_credit": 2, "router_queue_threshold": null,
-		"router_snapshot_threshold": 5, "router_reset_states": true, "durable_kv_events": false}`))
+		"router_snapshot_threshold": 5, "router_reset_states": true, "skip_initial_worker_wait": true, "durable_kv_events": false}`))
 	require.NoError(t, err)
 	want := router.DefaultConfig()
 	want.RouterTemperature, want.OverlapScoreCredit = 0.5, 2
@@ -31,6 +31,7 @@ func TestConfigJSON(t *testing.T) {
 		`[]`:                                   router.ErrInvalidArgument,
 		`{} {}`:                                router.ErrInvalidArgument,
 		`{"bogus": 1}`:                         router.ErrInvalidArgument,
+		`{"router_ttl_secs": null}`:            router.ErrInvalidArgument,
 		`{"router_temperature": "hot"}`:        router.ErrInvalidArgument,
 		`{"router_temperature": -1}`:           router.ErrInvalidArgument,
 		`{"overlap_score_credit": -0.1}`:       router.ErrInvalidArgument,

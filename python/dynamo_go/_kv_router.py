@@ -170,7 +170,7 @@ class KvRouter:
             (0 .. 1, share of the prompt's blocks), ``router_queue_depth``.
 
         Raises:
-            TypeError, OverflowError, InvalidArgument: at the call, for a wrong argument.
+            TypeError, InvalidArgument: at the call, for a wrong argument.
             NoWorkers, WorkerNotFound, Closed: when awaited.
             WorkerError, Disconnected: from the stream: the handler failed, or yielded something that is not a dict with
                 a list of token ids; its worker went away.
@@ -308,7 +308,7 @@ class KvRouter:
             the chosen rank holds.
 
         Raises:
-            TypeError, OverflowError, InvalidArgument: at the call, for a wrong argument.
+            TypeError, InvalidArgument: at the call, for a wrong argument.
             NoWorkers, DuplicateRequest, Closed: when awaited.
         """
         if request_id is not None and not isinstance(request_id, str):

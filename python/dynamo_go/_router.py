@@ -105,7 +105,8 @@ class Router:
         """Register a worker; it is a candidate at once.
 
         Returns at once, whether the ports answer or not; :meth:`health` tells how far the connections are. The same id
-        with the same endpoints updates the rest.
+        with the same endpoints updates the rest. The router does not judge whether an engine is alive: a worker whose
+        ports do not answer stays a candidate until it is removed.
 
         Args:
             worker_id: any int in 0 .. 2**64-1.
@@ -151,7 +152,12 @@ class Router:
 
     def workers(self) -> list[WorkerInfo]:
         """List the registered workers, ordered by id."""
-        return cast("list[WorkerInfo]", decode(self._native.workers()))
+        rows = decode(self._native.workers())
+        for row in rows:
+            for name in ("kv_events", "replay"):
+                if isinstance(row[name], dict):  # JSON has no integer keys
+                    row[name] = {int(rank): endpoint for rank, endpoint in row[name].items()}
+        return cast("list[WorkerInfo]", rows)
 
     def apply_event(
         self,
@@ -354,18 +360,23 @@ class Router:
         """Give what the router knows of every rank's blocks: a JSON list of RouterEvent, stores only, parents first."""
         return self._native.dump_events()
 
-    def load_events(self, events: str | bytes | Sequence[Mapping[str, Any]]) -> None:
-        """Apply a dump. Each block gets one reference.
+    def load_events(self, json: str | bytes | Sequence[Mapping[str, Any]]) -> None:
+        """Apply a dump of :meth:`dump_events`. Each block gets one reference.
 
         Raises:
             InvalidArgument: malformed; nothing was applied.
             WorkerNotFound: an event names a rank that is not registered; nothing was applied.
             EventRefused: an event contradicts what its rank holds; those before it stay applied.
         """
-        self._native.load_events(document(events, "events"))
+        self._native.load_events(document(json, "json"))
 
     def health(self) -> list[RankHealth]:
-        """Tell for every rank how complete the router's view of its cache is, and why."""
+        """Tell for every rank how complete the router's view of its cache is, and why.
+
+        A row per rank: ``worker_id``, ``dp_rank``, ``state`` (exact, recovering, partial, disconnected), ``reason``,
+        ``since`` (Unix seconds), ``last_seq`` (None before the first batch), ``counters`` (name to number; only those
+        above 0). A disconnected rank stays a candidate: leave it out by ``allowed_worker_ids``, or remove its worker.
+        """
         return cast("list[RankHealth]", decode(self._native.health()))
 
     def stats(self) -> Stats:

@@ -37,15 +37,15 @@ class WorkerInfo(TypedDict):
     worker_id: int
     dp_start: int
     dp_size: int
-    kv_events: str | dict[str, str] | None
-    replay: str | dict[str, str] | None
+    kv_events: str | dict[int, str] | None
+    replay: str | dict[int, str] | None
     topic: str
     host: str
     block_size: int
-    max_num_batched_tokens: int
-    """0 if unknown."""
-    total_kv_blocks: int
-    """0 if unknown."""
+    max_num_batched_tokens: int | None
+    """None if unknown."""
+    total_kv_blocks: int | None
+    """None if unknown."""
     taints: list[str]
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_go.demo.cli import POLICIES
+from dynamo_go.demo.report import _COLUMNS
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -50,3 +53,29 @@ def test_documents_name_what_exists() -> None:
             r"`((?:core|capi|include|python|examples|docs|testdata|bench)/[\w./]*)`", document.read_text()
         ):
             assert (ROOT / path).exists(), f"{document.name} names {path}, which does not exist"
+
+
+def test_counters_and_reasons_exist() -> None:
+    """What the troubleshooting page tells of is what the feed counts and says."""
+    tables = (ROOT / "docs" / "troubleshooting.md").read_text().split("## Events arrive")[0]
+    said = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", tables)) - {
+        "remove_worker",
+        "allowed_worker_ids",
+        "replay_endpoint",
+    }
+    source = "".join((ROOT / path).read_text() for path in SOURCES)
+    assert len(said) > 15
+    for name in said:
+        assert f'"{name}"' in source, f"docs/troubleshooting.md names {name}, which nothing counts or says"
+
+
+SOURCES = ("core/feed/counters.go", "core/feed/machine.go", "core/wire/normalize.go")
+
+
+def test_readme_shows_what_the_demo_prints() -> None:
+    """The figures on the first screen are there, under the demo's own column names."""
+    shown = (ROOT / "README.md").read_text().split("<!-- demo -->")[1].split("<!-- /demo -->")[0]
+    for column in _COLUMNS:
+        assert column in shown, column
+    for policy in POLICIES:
+        assert len(re.findall(rf"^{policy} +0\.\d", shown, re.M)) == 2, policy

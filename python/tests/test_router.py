@@ -208,7 +208,7 @@ def test_a_port_nobody_listens_on_is_a_state_not_an_error(router: Router) -> Non
     assert row["state"] != "exact" and row["last_seq"] is None and row["reason"]
     assert abs(row["since"] - time.time()) < 60
     assert router.best_worker([1])[0] == 1
-    assert router.workers()[0]["replay"] == {"0": "tcp://127.0.0.1:2"}
+    assert router.workers()[0]["replay"] == {0: "tcp://127.0.0.1:2"}
 
 
 def test_events_as_mapping_text_and_bytes(router: Router) -> None:
