@@ -122,6 +122,13 @@ class Call:
             if self._ended:
                 return
             handler = start()
+            if not hasattr(handler, "__aiter__"):
+                if asyncio.iscoroutine(handler):
+                    handler.close()
+                kind = type(handler).__name__
+                raise WorkerError(
+                    f"the worker's handler gave a {kind}, expected an asynchronous generator: has it a yield?"
+                )
             try:
                 async for item in handler:
                     if self._ended:

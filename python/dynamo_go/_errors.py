@@ -73,3 +73,7 @@ class Cancelled(DynamoError):
 
 class WorkerError(DynamoError):
     """The worker answered with an error."""
+
+
+for _class in [DynamoError, *DynamoError.__subclasses__()]:
+    _class.__module__ = "dynamo_go"  # where users import them from, and where messages should send them

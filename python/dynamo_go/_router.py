@@ -235,8 +235,8 @@ class Router:
 
         Raises:
             InvalidArgument: a value out of range; unknown fields in an override.
-            NoWorkers: no registered worker is eligible.
-            WorkerNotFound: the worker or rank asked for does not exist.
+            NoWorkers: no registered worker is eligible, or none has the `dp_rank` asked for.
+            WorkerNotFound: the pinned worker, or the rank pinned with it, does not exist.
             DuplicateRequest: the id is booked already. Nothing changed.
             NotImplementedError: a session_id is given.
         """

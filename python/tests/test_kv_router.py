@@ -941,3 +941,19 @@ def test_nothing_is_left_after_many_requests() -> None:
         assert router._router.stats()["active_requests"] == 0
 
     run(main())
+
+
+def test_handler_that_is_no_generator_is_told() -> None:
+    async def forgot(request: Any) -> None:
+        return None
+
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime, forgot)
+        router = make_router(runtime)
+        with pytest.raises(WorkerError, match="has it a yield"):
+            async for _ in await router.generate([1, 2, 3], "m"):
+                pass
+        assert all(row["active_requests"] == 0 for row in await router.get_potential_loads([]))
+
+    run(main())

@@ -592,3 +592,12 @@ def test_a_miss_looks_at_load_not_at_tree_size() -> None:
         router.add_worker(3)
         store(router, 3, range(50_000, 60_000), block_size=1)
         assert {router.best_worker(range(5000, 5010))[0] for _ in range(20)} == {3}
+
+
+def test_errors_are_named_where_they_are_imported_from() -> None:
+    import pickle
+
+    with Router(16) as router, pytest.raises(NoWorkers) as caught:
+        router.best_worker([1])
+    assert type(caught.value).__module__ == "dynamo_go"
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), NoWorkers)
