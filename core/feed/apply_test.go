@@ -1,6 +1,9 @@
 package feed
 
 import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +31,35 @@ func TestResetForgetsCacheGroupsAndCountsVerdicts(t *testing.T) {
 	a.event(stored(3, ""), 2)
 	require.Empty(t, v.names(), "the group's kind is not known any more")
 	require.Equal(t, uint64(1), counts.snapshot()[string(wire.UnlearnedGroup)])
+}
+
+// https://github.com/vllm-project/vllm/pull/26265: names of 32 bytes are stored and removed like numbers.
+func TestByteStringNamesAreStoredAndRemoved(t *testing.T) {
+	var v view
+	var counts tally
+	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(16), tally: &counts}
+	for seq, held := range []int{1, 4, 2} {
+		payload := goldenPayloads(t, "vllm-0.31.0-bytes")[seq]
+		require.Equal(t, intact, a.apply(batch{seq: uint64(seq), payload: payload}))
+		require.Len(t, v.names(), held)
+	}
+}
+
+// goldenPayloads gives the payloads of a capture's live messages: a root block, three below it, two of them removed, ...
+func goldenPayloads(t *testing.T, capture string) [][]byte {
+	text, err := os.ReadFile("../../testdata/golden/engine-events/" + capture + ".json")
+	require.NoError(t, err)
+	var doc struct {
+		Live []struct {
+			Frames []string `json:"frames_hex"`
+		} `json:"live"`
+	}
+	require.NoError(t, json.Unmarshal(text, &doc))
+	var payloads [][]byte
+	for _, m := range doc.Live {
+		payload, err := hex.DecodeString(m.Frames[2])
+		require.NoError(t, err)
+		payloads = append(payloads, payload)
+	}
+	return payloads
 }
