@@ -2,11 +2,7 @@ package feed
 
 import (
 	"encoding/binary"
-	"flag"
-	"fmt"
 	"os"
-	"runtime"
-	"runtime/pprof"
 	"slices"
 	"sync"
 	"testing"
@@ -17,28 +13,14 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
 // TestMain checks that no test left a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) // the fuzzer leaves goroutines of its own
-	}
-	for range 500 {
-		if runtime.NumGoroutine() <= before {
-			os.Exit(code)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	fmt.Fprintf(os.Stderr, "goroutines left: %d before, %d after\n", before, runtime.NumGoroutine())
-	pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	os.Exit(1)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const patience = 20 * time.Second
 

@@ -27,16 +27,17 @@ type scratch struct {
 func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
-	err := r.look(s, p)
+	r.match(s, p)
 	defer r.mu.Unlock()
-	if err != nil {
-		return err
+	if r.closed {
+		return ErrClosed
 	}
+	r.gather(s)
 	return body(s)
 }
 
-// look is the first half of see. It leaves r.mu locked, also with an error.
-func (r *Router) look(s *scratch, p *Prompt) error {
+// match finds what is held of a prompt, and leaves r.mu locked.
+func (r *Router) match(s *scratch, p *Prompt) {
 	id := &s.identity
 	*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
 	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], p.Tokens, r.blockSize, id)
@@ -45,14 +46,15 @@ func (r *Router) look(s *scratch, p *Prompt) error {
 		epoch := r.epoch.Load()
 		s.overlaps = r.index.Match(s.overlaps[:0], index.Query{Hashes: s.hashes, Sequences: s.sequences})
 		r.mu.Lock()
-		if r.closed {
-			return ErrClosed
-		}
 		if epoch == r.epoch.Load() {
-			break
+			return
 		}
 		r.mu.Unlock() // a slot changed hands in between: what was matched may be another rank's
 	}
+}
+
+// gather lays out by slot what was matched, and what active requests share. r.mu is held.
+func (r *Router) gather(s *scratch) {
 	r.ledger.Expire(r.now())
 	slots := r.table.Cap()
 	s.depth, s.shared = zeroed(s.depth, slots), zeroed(s.shared, slots)
@@ -60,7 +62,6 @@ func (r *Router) look(s *scratch, p *Prompt) error {
 		s.depth[o.Slot] = o.Depth
 	}
 	r.ledger.Matched(s.shared, s.sequences)
-	return nil
 }
 
 func zeroed(s []uint32, n int) []uint32 {

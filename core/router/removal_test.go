@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -63,10 +64,7 @@ func TestMatchIsNotTakenForTheNextHolderOfItsSlot(t *testing.T) {
 	tokens := []uint32{1, 2, 3, 4}
 	p := Prompt{Tokens: tokens}
 	stored := event.Event{Kind: event.Stored}
-	s := &scratch{}
-	require.NoError(t, r.look(s, &p))
-	stored.Blocks = []event.Block{{Engine: 1, Hash: s.hashes[0]}}
-	r.mu.Unlock()
+	stored.Blocks = []event.Block{{Engine: 1, Hash: block.Hashes(nil, tokens, 4, nil)[0]}}
 	require.NoError(t, r.ApplyEvent(1, &stored, index.Count))
 
 	r.index = &handover{r.index, func() {

@@ -223,6 +223,9 @@ func (r *Router) detach(k *rank) *rank {
 // retire stops the feeds of detached ranks and empties their index; only then can their slots be used again. r.admin is
 // held, r.mu is not.
 func (r *Router) retire(gone []*rank) {
+	if len(gone) == 0 {
+		return // no slot changes hands
+	}
 	for _, k := range gone {
 		if k.feed != nil {
 			k.feed.Close()

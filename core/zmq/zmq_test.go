@@ -3,39 +3,23 @@ package zmq
 import (
 	"bufio"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 )
 
 // TestMain checks that no test left a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) // the fuzzer leaves goroutines of its own
-	}
-	for range 500 {
-		if runtime.NumGoroutine() <= before {
-			os.Exit(code)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	fmt.Fprintf(os.Stderr, "goroutines left: %d before, %d after\n", before, runtime.NumGoroutine())
-	pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	os.Exit(1)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const patience = 20 * time.Second // for what must happen; reached only by a failure
 
