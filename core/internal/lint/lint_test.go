@@ -26,6 +26,7 @@ var imports = map[string][]string{
 	"core/worker":            {},
 	"core/block":             {"core/internal/xxh3"},
 	"core/event":             {"core/block", "core/worker"},
+	"core/internal/workload": {"core/block", "core/event", "core/worker"},
 	"core/wire":              {"core/block", "core/event", "core/internal/xxh3", "core/worker"},
 	"core/index":             {"core/block", "core/event", "core/worker"},
 	"core/index/model":       {"core/block", "core/event", "core/index", "core/worker"},
