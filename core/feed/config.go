@@ -31,6 +31,11 @@ type Config struct {
 	BlockSize int    // tokens in a block; events with another size are counted, not applied
 	Sink      Sink
 
+	// Resume, if not nil, is where another feed of this rank stopped; the sink's view is what it was then. It must pass
+	// Position.Check. The view stays if the engine's replay shows the same batches and covers what came since; else it
+	// is emptied, as at a reconnect.
+	Resume *Position
+
 	// Probe is how long the stream may be silent before the feed asks for the next batch. Default 10 s.
 	Probe time.Duration
 	// ReplayTimeout is how long a replay may give nothing new before it has failed. Default 5 s: an engine looks at its

@@ -31,6 +31,8 @@
 //     engine no longer has the last one: a restart. Too old to compare: drop everything, partial. If replayed and
 //     live batches were mixed just before the connection broke (a hole filled or given up), the new process may have
 //     given some: drop everything, ask from 0. Without a replay endpoint nothing can be compared: drop everything, partial.
+//   - Resume: a feed may be told where another one of its rank stopped (Position, from Freeze). Its first connection is
+//     then like a reconnect.
 //   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1 now and then.
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.

@@ -3,10 +3,11 @@ package feed
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
+	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/xxh3"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -23,14 +24,17 @@ type Status struct {
 
 // Feed follows one engine until it is closed.
 //
-// All of it belongs to the goroutine of run, except status, guarded by mu, and the tally, which is safe to read.
+// All of it belongs to whoever holds step, which is the goroutine of run while it works; except status, guarded by mu, and
+// the tally, which is safe to read.
 type Feed struct {
+	step sync.Mutex // outermost: taken before anything the sink takes
+
 	applier
 	cfg     Config
 	machine *machine
 	counts  tally
 	began   time.Time
-	seed    maphash.Seed
+	seed    uint64 // of fingerprints; random, so that nobody makes batches that look alike
 	sub     *zmq.Subscriber
 	request *replay
 
@@ -44,9 +48,12 @@ type Feed struct {
 
 // Start begins to follow; it does no I/O itself. Endpoints that cannot be used show in the status.
 func Start(cfg Config) *Feed {
-	f := &Feed{cfg: cfg, began: time.Now(), seed: maphash.MakeSeed()}
+	f := &Feed{cfg: cfg, began: time.Now(), seed: rand.Uint64()}
 	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts}
 	f.machine = newMachine(cfg.settings(), orders{f})
+	if cfg.Resume != nil {
+		f.resume(cfg.Resume)
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.status.Since = f.began
 	f.publish()
@@ -110,6 +117,8 @@ func (f *Feed) run() {
 
 // guarded runs one step; a panic is counted and everything starts anew.
 func (f *Feed) guarded(step func()) {
+	f.step.Lock()
+	defer f.step.Unlock()
 	defer func() {
 		if recover() != nil {
 			f.counts.add(countPanics, 1)
@@ -152,7 +161,7 @@ func (f *Feed) replied(r reply) {
 }
 
 func (f *Feed) batch(m *wire.Message) batch {
-	return batch{seq: m.Seq, payload: m.Payload, print: maphash.Bytes(f.seed, m.Payload)}
+	return batch{seq: m.Seq, payload: m.Payload, print: xxh3.Sum(m.Payload, f.seed)}
 }
 
 // publish makes the machine's state visible.

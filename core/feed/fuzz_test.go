@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
 // world is an engine with a bounded replay buffer, a network that loses, repeats and reorders, and the machine that
@@ -23,6 +25,9 @@ type world struct {
 
 	request *request
 	applied []applied // since the last reset
+
+	saved     *Position // what a snapshot holds
+	savedView []applied
 }
 
 type change struct {
@@ -45,10 +50,39 @@ type request struct {
 
 type applied struct{ incarnation, seq uint64 }
 
-func newWorld(t testing.TB, ring, buffer int) *world {
-	w := &world{t: t, ring: ring, engines: make([][]change, 1)}
+func (w *world) begin(buffer int) {
 	w.m = newMachine(settings{replay: true, probe: 10 * time.Second, timeout: 5 * time.Second, backoffMin: time.Second,
 		backoffMax: 4 * time.Second, retries: 3, maxCount: buffer, maxBytes: 1 << 20, jitter: func() float64 { return 0 }}, w)
+}
+
+// save keeps the position and the view, as Feed.Freeze gives them.
+func (w *world) save() {
+	f := Feed{machine: w.m, applier: applier{norm: wire.NewNormalizer(4)}}
+	var release func()
+	w.saved, release = f.Freeze()
+	release()
+	w.savedView = nil
+	if w.saved != nil {
+		w.savedView = slices.Clone(w.applied)
+		if err := w.saved.Check(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// crash begins anew with what was saved last.
+func (w *world) crash() {
+	w.begin(w.m.maxCount)
+	w.applied, w.request, w.connected, w.flight = nil, nil, false, nil
+	if w.saved != nil {
+		w.m.resume(w.saved)
+		w.applied = slices.Clone(w.savedView)
+	}
+}
+
+func newWorld(t testing.TB, ring, buffer int) *world {
+	w := &world{t: t, ring: ring, engines: make([][]change, 1)}
+	w.begin(buffer)
 	return w
 }
 
@@ -161,7 +195,7 @@ func (w *world) wait() {
 
 // step does one thing.
 func (w *world) step(op, arg byte, rng *rand.Rand) {
-	switch op % 14 {
+	switch op % 16 {
 	case 0, 1:
 		w.publish(rng, true)
 	case 2:
@@ -193,6 +227,12 @@ func (w *world) step(op, arg byte, rng *rand.Rand) {
 	case 12: // a message comes twice
 		if n := len(w.flight); n > 0 && !w.flight[n-1].down {
 			w.flight = append(w.flight, w.flight[n-1])
+		}
+	case 14:
+		w.save()
+	case 15:
+		if arg%4 == 0 {
+			w.crash()
 		}
 	case 13: // two messages change places
 		if n := len(w.flight); n > 1 && !w.flight[n-1].down && !w.flight[n-2].down {
@@ -299,7 +339,7 @@ func FuzzMachine(f *testing.F) {
 // TestMachineInManyWorlds is the fuzz target with random input, and checks that the worlds are not trivial.
 func TestMachineInManyWorlds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 15))
-	exact, partial, restarts := 0, 0, 0
+	exact, partial, restarts, resumed := 0, 0, 0, 0
 	for range 20_000 {
 		data := make([]byte, 1+rng.IntN(400))
 		for i := range data {
@@ -307,14 +347,17 @@ func TestMachineInManyWorlds(t *testing.T) {
 		}
 		w := runWorld(t, data)
 		restarts += len(w.engines) - 1
+		if w.saved != nil {
+			resumed++
+		}
 		if st, _ := w.m.state(); st == Exact {
 			exact++
 		} else {
 			partial++
 		}
 	}
-	t.Logf("exact %d, partial %d, restarts %d", exact, partial, restarts)
-	if exact < 5000 || partial < 100 || restarts < 5000 {
+	t.Logf("exact %d, partial %d, restarts %d, saved %d", exact, partial, restarts, resumed)
+	if exact < 5000 || partial < 100 || restarts < 5000 || resumed < 2000 {
 		t.Fatal("the worlds are too alike")
 	}
 }

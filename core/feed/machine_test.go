@@ -96,11 +96,18 @@ func play(t *testing.T, text string) string {
 }
 
 // step gives the machine one input: "up", "down", "live N..", "replay N..", "end", "fail", "wait" (until something is
-// due), "pass" (3 s), "no-replay". A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
+// due), "pass" (3 s), "no-replay", "resume N.." (where another feed stopped). A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
 func step(t *testing.T, m *machine, now time.Duration, words []string) time.Duration {
 	switch words[0] {
 	case "no-replay":
 		m.replay = false
+	case "resume":
+		var at Position
+		for _, w := range words[1:] {
+			b := parseBatch(t, w)
+			at.Last, at.Prints = b.seq, append(at.Prints, b.print)
+		}
+		m.resume(&at)
 	case "up":
 		m.up(now)
 	case "down":
