@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
@@ -20,6 +21,10 @@ func Check(t testing.TB, l *Ledger) {
 	want := usage{map[nodeID]uint32{}, map[worker.Slot]tally{}}
 	live := 0
 	for i, r := range l.requests {
+		if i == 0 {
+			require.Equal(t, request{}, r)
+			continue
+		}
 		if !r.live {
 			require.Contains(t, l.free, uint32(i))
 			continue
@@ -27,20 +32,20 @@ func Check(t testing.TB, l *Ledger) {
 		live++
 		require.Equal(t, uint32(i), l.byID[r.id])
 		require.NotContains(t, l.late.live, r.id)
-		require.LessOrEqual(t, r.queued, r.deadline)
-		_, queued := l.deadlines.order.Get(deadline{r.queued, uint32(i)})
-		require.True(t, queued)
 		want.ends[r.leaf]++
 		sum := want.load[r.slot]
 		sum.requests++
-		sum.prefillTokens += r.prefillTokens
+		require.True(t, r.modeled || r.prefillNanos == 0)
+		require.True(t, r.prefillTokens > 0 || !r.modeled)
 		sum.blocks += r.private
 		sum.weight += r.privateWeight
 		want.load[r.slot] = sum
 	}
 	require.Len(t, l.byID, live)
-	require.Equal(t, live, l.deadlines.order.Len())
-	require.Len(t, l.free, len(l.requests)-live)
+	require.Len(t, l.free, len(l.requests)-1-live)
+	order := walk(t, l, &l.deadlines, byDeadline)
+	require.Len(t, order, live)
+	require.True(t, slices.IsSortedFunc(order, func(a, b uint32) int { return cmp.Compare(l.requests[a].deadline, l.requests[b].deadline) }))
 	for id, n := range l.tree.nodes {
 		require.Equal(t, want.ends[nodeID(id)], n.ends)
 		for _, h := range n.holders {
@@ -50,12 +55,61 @@ func Check(t testing.TB, l *Ledger) {
 			want.load[h.slot] = sum
 		}
 	}
-	for slot, got := range l.tallies {
-		require.Equal(t, want.load[worker.Slot(slot)], got)
+	loads := l.Loads()
+	require.Len(t, loads, len(l.tallies))
+	decaying := 0
+	for i := range l.tallies {
+		slot, got := worker.Slot(i), l.tallies[i]
+		checkBacklog(t, l, slot)
+		sum := want.load[slot]
+		require.Equal(t, []int64{sum.blocks, sum.weight, int64(sum.requests)}, []int64{got.blocks, got.weight, int64(got.requests)})
 		require.True(t, got.weight >= 0 && got.weight <= got.blocks*unit)
+		require.Equal(t, l.Load(slot), loads[i])
+		if got.decaying != 0 {
+			decaying++
+			require.Equal(t, slot, l.decaying[got.decaying-1])
+		}
+		require.Equal(t, got.prefill.decays(l.requests), got.decaying != 0)
 	}
+	require.Len(t, l.decaying, decaying)
 	require.LessOrEqual(t, len(l.late.queue)-l.late.head, maxRemembered)
 	require.LessOrEqual(t, len(l.late.live), len(l.late.queue)-l.late.head)
+}
+
+// walk gives the requests of a list, and verifies its links.
+func walk(t testing.TB, l *Ledger, q *list, which int) []uint32 {
+	t.Helper()
+	var order []uint32
+	prev := uint32(0)
+	for i := q.first; i != 0; i = l.requests[i].links[which].next {
+		require.True(t, l.requests[i].live)
+		require.Equal(t, prev, l.requests[i].links[which].prev)
+		order, prev = append(order, i), i
+	}
+	require.Equal(t, prev, q.last)
+	return order
+}
+
+func checkBacklog(t testing.TB, l *Ledger, slot worker.Slot) {
+	t.Helper()
+	b := &l.tallies[slot].prefill
+	got := backlog{order: b.order, since: b.since}
+	order := walk(t, l, &b.order, byPrefill)
+	for _, i := range order {
+		r := &l.requests[i]
+		require.Equal(t, slot, r.slot)
+		got.tokens += r.prefillTokens
+		got.nanos += r.prefillNanos
+		if !r.modeled {
+			got.unmodeled++
+		}
+	}
+	require.Equal(t, got, *b)
+	require.True(t, len(order) == 0 || b.since <= l.now)
+	for i := range l.requests {
+		r := &l.requests[i]
+		require.Equal(t, r.slot == slot && r.prefillTokens > 0, slices.Contains(order, uint32(i)))
+	}
 }
 
 func checkTree(t testing.TB, tr *tree) {

@@ -27,41 +27,49 @@ type Booking struct {
 	Sequences     []block.SequenceHash // the prompt's full blocks, shared by prefix; borrowed for the call
 	Private       int                  // further prompt blocks that no other request shares (KV reuse not assumed)
 	PrefillTokens int                  // prompt tokens to compute until PrefillComplete
-}
 
-// Load is what the bookings of a slot add up to.
-type Load struct {
-	ActivePrefillTokens int64
-	ActiveBlocks        int64
-	ActiveRequests      int32
+	// PrefillNanos is how long the prefill should take, if PrefillModeled: then its tokens decay as time passes. At least 0;
+	// without effect if PrefillTokens is 0.
+	PrefillModeled bool
+	PrefillNanos   int64
+
+	// Origin is the router that placed the request; 0 is this one. See DropOrigin.
+	Origin Origin
 }
 
 // request is a booking. Its prompt path is found from leaf upwards.
 type request struct {
 	id            string
 	rank          worker.Rank
+	origin        Origin
 	slot          worker.Slot
 	leaf          nodeID
-	prefillTokens int64
+	prefillTokens int64 // 0: it does not prefill, and is not in its slot's backlog
+	prefillNanos  int64 // 0 unless modeled
 	private       int64 // blocks outside the tree: output, and prompt blocks that nobody shares
 	privateWeight int64
 	deadline      int64 // the last moment it lives without progress
-	queued        int64 // where it stands in Ledger.deadlines: at or before deadline
-	live          bool
+	links         [lists]links
+	live, modeled bool
 }
 
 // Ledger books requests. See the package comment; the zero value is not usable.
 //
-// Invariants (checked in the tests): byID maps exactly the live requests; deadlines holds exactly one item per live
-// request; each tally is the sum over the live requests of its slot; an id is booked or remembered, never both.
+// Invariants (checked in the tests): byID maps exactly the live requests; deadlines links exactly those, by deadline; each
+// tally is the sum over the live requests of its slot, and its backlog links those with prefill tokens; loads shows the
+// tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
+	now       int64 // the latest time given
 	byID      map[string]uint32
-	requests  []request
-	free      []uint32 // indices of requests that are not live
-	tallies   []tally  // by slot; slots beyond are empty
+	requests  []request // the first is nobody
+	free      []uint32  // indices of requests that are not live
+	deadlines list
+	tallies   []tally // by slot; slots beyond are empty
+	loads     []Load  // by slot; the prefill tokens of decaying slots as of decayed or later
+	decaying  []worker.Slot
+	decayed   int64
 	tree      tree
-	deadlines deadlines
 	late      remembered
 }
 
@@ -71,11 +79,21 @@ func New(opts Options) *Ledger {
 	if expiry <= 0 {
 		expiry = DefaultExpiryNanos
 	}
-	return &Ledger{expiry: expiry, byID: map[string]uint32{}, tree: newTree(), deadlines: newDeadlines(), late: newRemembered()}
+	return &Ledger{
+		expiry: expiry, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
+		tree: newTree(), late: newRemembered(),
+	}
+}
+
+// at is the time of a call: time does not go back.
+func (l *Ledger) at(now int64) int64 {
+	l.now = max(l.now, now)
+	return l.now
 }
 
 // Book books a request. Errors: ErrInvalid, ErrDuplicateRequest.
 func (l *Ledger) Book(b Booking, now int64) error {
+	now = l.at(now)
 	if err := l.check(&b); err != nil {
 		return err
 	}
@@ -85,43 +103,48 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	l.late.forget(b.ID)
 	l.grow(b.Slot)
 	leaf, added := l.tree.acquire(b.Slot, b.Sequences)
-	deadline := addSaturating(now, l.expiry)
 	i := l.newRequest()
-	l.requests[i] = request{
-		id: b.ID, rank: b.Rank, slot: b.Slot, leaf: leaf, prefillTokens: int64(b.PrefillTokens),
-		private: int64(b.Private), privateWeight: int64(b.Private) * unit, deadline: deadline, queued: deadline, live: true,
+	r := &l.requests[i]
+	*r = request{
+		id: b.ID, rank: b.Rank, origin: b.Origin, slot: b.Slot, leaf: leaf, prefillTokens: int64(b.PrefillTokens),
+		private: int64(b.Private), privateWeight: int64(b.Private) * unit, live: true,
 	}
 	l.byID[b.ID] = i
-	l.deadlines.add(deadline, i)
+	r.deadline = addSaturating(now, l.expiry)
+	l.deadlines.push(l.requests, byDeadline, i)
 	t := &l.tallies[b.Slot]
 	t.requests++
-	t.prefillTokens += int64(b.PrefillTokens)
 	t.blocks += int64(added) + int64(b.Private)
 	t.weight += (int64(added) + int64(b.Private)) * unit
+	if b.PrefillTokens > 0 {
+		if b.PrefillModeled {
+			r.modeled, r.prefillNanos = true, b.PrefillNanos
+		}
+		t.prefill.add(l.requests, i, now)
+	}
+	l.show(b.Slot)
 	return nil
 }
 
 // PrefillComplete ends the prefill of a request: its prompt tokens no longer count. Errors: ErrRequestNotFound.
 func (l *Ledger) PrefillComplete(id string, now int64) error {
+	now = l.at(now)
 	i, ok := l.byID[id]
 	if !ok {
 		return l.settleLate(id, now)
 	}
-	r := &l.requests[i]
-	l.tallies[r.slot].prefillTokens -= r.prefillTokens
-	r.prefillTokens = 0
-	l.renew(r, now)
+	l.completePrefill(i, now)
 	return nil
 }
 
 // Free ends a request, its prefill included. Errors: ErrRequestNotFound.
 func (l *Ledger) Free(id string, now int64) error {
+	now = l.at(now)
 	i, ok := l.byID[id]
 	if !ok {
 		return l.settleLate(id, now)
 	}
-	l.deadlines.remove(l.requests[i].queued, i)
-	l.release(i)
+	l.release(i, now)
 	return nil
 }
 
@@ -131,6 +154,7 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 	if decayFraction != nil && !(*decayFraction >= 0 && *decayFraction <= 1) {
 		return fmt.Errorf("%w: decay fraction %v is not in [0, 1]", ErrInvalid, *decayFraction)
 	}
+	now = l.at(now)
 	i, ok := l.byID[id]
 	if !ok {
 		return notFound(id)
@@ -150,49 +174,45 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 	if decayFraction != nil {
 		l.decay(r, t, weightOf(*decayFraction))
 	}
-	l.renew(r, now)
+	l.renew(i, now)
+	l.show(r.slot)
 	return nil
 }
 
 // DropSlot ends all requests of a slot whose worker is gone, and remembers their ids.
 func (l *Ledger) DropSlot(slot worker.Slot, now int64) {
+	now = l.at(now)
 	for i := range l.requests {
 		if l.Load(slot).ActiveRequests == 0 {
 			return
 		}
 		if r := &l.requests[i]; r.live && r.slot == slot {
-			l.deadlines.remove(r.queued, uint32(i))
 			l.abandon(uint32(i), now)
 		}
 	}
 }
 
 // Expire ends the requests that made no progress for longer than the expiry period, remembers their ids, and tells how
-// many they were. Ids remembered for a period are forgotten.
+// many they were. Ids remembered for a period are forgotten. Whoever looks at the ledger calls it first.
 func (l *Ledger) Expire(now int64) int {
+	now = l.at(now)
 	l.late.expire(now)
 	n := 0
 	for {
-		i, ok := l.deadlines.popBefore(now)
-		if !ok {
+		i := l.deadlines.first
+		if i == 0 || l.requests[i].deadline >= now {
 			return n
-		}
-		if r := &l.requests[i]; r.deadline >= now {
-			r.queued = r.deadline
-			l.deadlines.add(r.queued, i)
-			continue
 		}
 		l.abandon(i, now)
 		n++
 	}
 }
 
-// Load gives the load of one slot.
-func (l *Ledger) Load(slot worker.Slot) Load {
-	if int64(slot) >= int64(len(l.tallies)) {
-		return Load{}
-	}
-	return l.tallies[slot].load()
+// NextExpiry gives the last moment at which the oldest booking without progress lives, or false if nothing is booked: a
+// caller that waits for load to go away need not look before that.
+func (l *Ledger) NextExpiry() (at int64, ok bool) {
+	i := l.deadlines.first
+	return l.requests[i].deadline, i != 0
 }
 
 // Matched fills dst, by slot, with the length of the longest prefix of seqs that requests of the slot hold. Slots beyond
@@ -207,24 +227,24 @@ func (l *Ledger) check(b *Booking) error {
 	if b.Slot >= MaxSlots {
 		return fmt.Errorf("%w: slot %d of %q is not below %d", ErrInvalid, b.Slot, b.ID, MaxSlots)
 	}
-	var t tally
+	var none tally
+	t := &none
 	if int(b.Slot) < len(l.tallies) {
-		t = l.tallies[b.Slot]
+		t = &l.tallies[b.Slot]
 	}
-	room := maxSlotBlocks - t.blocks - int64(len(b.Sequences))
-	if b.Private < 0 || int64(b.Private) > room {
-		return fmt.Errorf("%w: %d private blocks of %q are not in [0, %d]", ErrInvalid, b.Private, b.ID, room)
-	}
-	if b.PrefillTokens < 0 || int64(b.PrefillTokens) > maxSlotTokens-t.prefillTokens {
-		return fmt.Errorf("%w: %d prefill tokens of %q are not in [0, %d]", ErrInvalid, b.PrefillTokens, b.ID, maxSlotTokens-t.prefillTokens)
+	for _, limit := range [...]struct {
+		value, room int64
+		what        string
+	}{
+		{int64(b.Private), maxSlotBlocks - t.blocks - int64(len(b.Sequences)), "private blocks"},
+		{int64(b.PrefillTokens), maxSlotTokens - t.prefill.tokens, "prefill tokens"},
+		{b.PrefillNanos, maxSlotNanos - t.prefill.nanos, "prefill nanoseconds"},
+	} {
+		if limit.value < 0 || limit.value > limit.room {
+			return fmt.Errorf("%w: %d %s of %q are not in [0, %d]", ErrInvalid, limit.value, limit.what, b.ID, limit.room)
+		}
 	}
 	return nil
-}
-
-func (l *Ledger) grow(slot worker.Slot) {
-	if n := int(slot) + 1 - len(l.tallies); n > 0 {
-		l.tallies = append(l.tallies, make([]tally, n)...)
-	}
 }
 
 func (l *Ledger) newRequest() uint32 {
@@ -237,9 +257,21 @@ func (l *Ledger) newRequest() uint32 {
 	return uint32(len(l.requests) - 1)
 }
 
-// renew moves the deadline. Its place in the queue stays: Expire looks again when it comes up.
-func (l *Ledger) renew(r *request, now int64) {
-	r.deadline = max(r.deadline, addSaturating(now, l.expiry))
+// renew gives a request a new period. Time does not go back, so its deadline is the last.
+func (l *Ledger) renew(i uint32, now int64) {
+	l.requests[i].deadline = addSaturating(now, l.expiry)
+	l.deadlines.remove(l.requests, byDeadline, i)
+	l.deadlines.push(l.requests, byDeadline, i)
+}
+
+func (l *Ledger) completePrefill(i uint32, now int64) {
+	r := &l.requests[i]
+	if r.prefillTokens > 0 {
+		l.tallies[r.slot].prefill.remove(l.requests, i, now)
+		r.prefillTokens, r.prefillNanos, r.modeled = 0, 0, false
+		l.show(r.slot)
+	}
+	l.renew(i, now)
 }
 
 // decay sets the weight of all blocks that only r holds.
@@ -249,24 +281,32 @@ func (l *Ledger) decay(r *request, t *tally, weight uint32) {
 	r.privateWeight = private
 }
 
-// release takes a request, already out of deadlines, out of everything else.
-func (l *Ledger) release(i uint32) {
+// release takes a request out of everything.
+func (l *Ledger) release(i uint32, now int64) {
 	r := &l.requests[i]
-	blocks, weight := l.tree.release(r.slot, r.leaf)
-	t := &l.tallies[r.slot]
+	slot := r.slot
+	blocks, weight := l.tree.release(slot, r.leaf)
+	t := &l.tallies[slot]
 	t.requests--
-	t.prefillTokens -= r.prefillTokens
 	t.blocks -= int64(blocks) + r.private
 	t.weight -= weight + r.privateWeight
+	if r.prefillTokens > 0 {
+		t.prefill.remove(l.requests, i, now)
+	}
+	l.deadlines.remove(l.requests, byDeadline, i)
 	delete(l.byID, r.id)
 	*r = request{}
 	l.free = append(l.free, i)
+	l.show(slot)
 }
 
+// abandon releases a request that nobody freed. Whoever placed it here may still call once.
 func (l *Ledger) abandon(i uint32, now int64) {
-	id := l.requests[i].id
-	l.release(i)
-	l.late.remember(id, addSaturating(now, l.expiry))
+	id, origin := l.requests[i].id, l.requests[i].origin
+	l.release(i, now)
+	if origin == 0 {
+		l.late.remember(id, addSaturating(now, l.expiry))
+	}
 }
 
 // settleLate answers the one late call that a remembered id is owed.

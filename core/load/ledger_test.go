@@ -242,12 +242,16 @@ func TestBookRefusesWhatDoesNotFit(t *testing.T) {
 
 func TestTimeAtTheEdges(t *testing.T) {
 	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "early", PrefillTokens: 10, PrefillModeled: true, PrefillNanos: 1}, math.MinInt64))
+	require.EqualValues(t, 10, l.Load(0).ActivePrefillTokens)
 	require.NoError(t, l.Book(load.Booking{ID: "late"}, math.MaxInt64))
-	require.NoError(t, l.Book(load.Booking{ID: "early"}, math.MinInt64))
-	require.NoError(t, l.PrefillComplete("late", 0), "a clock that goes back takes no time away")
-	require.Equal(t, 1, l.Expire(math.MaxInt64))
+	require.Zero(t, l.Load(0).ActivePrefillTokens, "all of time has passed")
+	require.NoError(t, l.PrefillComplete("late", 0))
+	require.NoError(t, l.Book(load.Booking{ID: "later"}, 0))
+	require.Equal(t, 1, l.Expire(0), "a clock that goes back stands still: early has expired")
 	require.NoError(t, l.Free("early", math.MaxInt64))
 	require.NoError(t, l.Free("late", math.MaxInt64))
+	require.NoError(t, l.Free("later", math.MaxInt64))
 }
 
 func TestQueriesAllocateNothing(t *testing.T) {
