@@ -2,6 +2,7 @@ package workload
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
@@ -163,6 +164,27 @@ func (b *Base) Removes(name Naming) iter.Seq[Op] {
 		}
 		return ev
 	})
+}
+
+// Churn is Removes, and then the stores that bring back what it takes: after it, the workers hold what they held before.
+func (b *Base) Churn(name Naming) []Op {
+	ops := slices.Collect(b.Removes(name))
+	type held struct {
+		slot worker.Slot
+		name block.EngineHash
+	}
+	gone := map[held]bool{}
+	for _, op := range ops {
+		for _, n := range op.Event.Removed {
+			gone[held{op.Slot, n}] = true
+		}
+	}
+	for op := range b.Stores(name) {
+		if gone[held{op.Slot, op.Event.Blocks[0].Engine}] {
+			ops = append(ops, op)
+		}
+	}
+	return ops
 }
 
 // inTurns makes events of the runs: round by round, in each round the next one of every worker.

@@ -18,17 +18,31 @@ const (
 // ChainLengths are the lengths of chains in blocks, with the number of chains of each length.
 var ChainLengths = []struct{ Blocks, Count int }{{16, 64}, {64, 64}, {256, 64}, {1024, 16}, {8192, 4}}
 
+// Kind is a kind of chains.
+type Kind uint8
+
+// The kinds of chains.
+const (
+	PlainChain  Kind = iota
+	ForkedChain      // one holder of each chain also holds a branch of one block every 16 blocks
+	TextChain        // the blocks are those of token ids, see Texts
+)
+
 // Chains are prompts that Share workers hold: 1 or 8 of 64 workers, in turns, or workers 0 to Share-1 if it is 64 or more.
 type Chains struct {
-	Share  int
-	Forked bool // one holder of each chain also holds a branch of one block every 16 blocks
+	Share int
+	Kind  Kind
 }
 
-func (c Chains) tag() Tag {
-	if c.Forked {
-		return Forked
+func (c Chains) hashes(length, number int) []block.Hash {
+	object := chainObject(length, number)
+	switch c.Kind {
+	case ForkedChain:
+		return Hashes(Forked, object, length)
+	case TextChain:
+		return block.Hashes(nil, Tokens(object, length*BlockSize), BlockSize, nil)
 	}
-	return Plain
+	return Hashes(Plain, object, length)
 }
 
 func chainObject(length, number int) uint64 { return uint64(length)<<32 | uint64(number) }
@@ -47,7 +61,7 @@ func (c Chains) Stores(name Naming) iter.Seq[Op] {
 }
 
 func (c Chains) chain(name Naming, length, number int, yield func(Op) bool) bool {
-	hashes := Hashes(c.tag(), chainObject(length, number), length)
+	hashes := c.hashes(length, number)
 	seqs := block.Sequences(nil, hashes)
 	for from := 0; from < length; from += chainEvent {
 		to := min(from+chainEvent, length)
@@ -58,7 +72,7 @@ func (c Chains) chain(name Naming, length, number int, yield func(Op) bool) bool
 			}
 		}
 	}
-	if !c.Forked {
+	if c.Kind != ForkedChain {
 		return true
 	}
 	for k := (length - 1) / forkEvery * forkEvery; k > 0; k -= forkEvery {
@@ -88,11 +102,37 @@ func (c Chains) Queries(length, hit int) [][]block.Hash {
 		}
 		for number := range l.Count {
 			q := Hashes(Missing, chainObject(length, number), length)
-			copy(q[:hit], Hashes(c.tag(), chainObject(length, number), hit))
+			copy(q[:hit], c.hashes(length, number))
 			all = append(all, q)
 		}
 	}
 	return all
+}
+
+// Texts are the token ids of the text chains of a length in blocks.
+func Texts(length int) [][]block.Token {
+	var all [][]block.Token
+	for _, l := range ChainLengths {
+		for number := range l.Count {
+			if l.Blocks == length {
+				all = append(all, Tokens(chainObject(length, number), length*BlockSize))
+			}
+		}
+	}
+	return all
+}
+
+// LongChain is a prompt of a million blocks and its stores by worker 0.
+func LongChain(name Naming) ([]block.Hash, []Op) {
+	const blocks = 1_000_000
+	hashes := Hashes(Plain, 1<<40, blocks)
+	seqs := block.Sequences(nil, hashes)
+	var ops []Op
+	for from := 0; from < blocks; from += chainEvent {
+		to := min(from+chainEvent, blocks)
+		ops = append(ops, Op{0, name.store(chainID, before(nil, seqs, from), hashes[from:to], seqs[from:to])})
+	}
+	return hashes, ops
 }
 
 // Misses are n prompts of 256 blocks of which nobody stored any.

@@ -2,6 +2,7 @@ package workload_test
 
 import (
 	"iter"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,16 +65,16 @@ func TestChains(t *testing.T) {
 		Chains
 		digest uint64
 	}{
-		{Chains{1, false}, 0x385f68fef3eb26f1},
-		{Chains{1, true}, 0x556e66e55605454d},
-		{Chains{8, false}, 0xf6a7b1ff7736e7ac},
-		{Chains{8, true}, 0x0296b8b6cba0d999},
+		{Chains{1, PlainChain}, 0x385f68fef3eb26f1},
+		{Chains{1, ForkedChain}, 0x556e66e55605454d},
+		{Chains{8, PlainChain}, 0xf6a7b1ff7736e7ac},
+		{Chains{8, ForkedChain}, 0x0296b8b6cba0d999},
 	} {
 		require.Equal(t, c.digest, Digest(c.Stores(Peer)), "%+v", c.Chains)
 	}
-	for forked, want := range map[bool]int{false: 4521984, true: 4526188} {
+	for kind, want := range map[Kind]int{PlainChain: 4521984, ForkedChain: 4526188} {
 		pairs := 0
-		for op := range (Chains{64, forked}).Stores(Engine) {
+		for op := range (Chains{64, kind}).Stores(Engine) {
 			pairs += len(op.Event.Blocks)
 		}
 		require.Equal(t, want, pairs)
@@ -81,7 +82,7 @@ func TestChains(t *testing.T) {
 }
 
 func TestQueriesHitAsFarAsTheySay(t *testing.T) {
-	for _, c := range []Chains{{8, false}, {8, true}} {
+	for _, c := range []Chains{{8, PlainChain}, {8, ForkedChain}, {1, TextChain}} {
 		stored := map[block.Hash]bool{}
 		for op := range c.Stores(Engine) {
 			for _, b := range op.Event.Blocks {
@@ -123,6 +124,57 @@ func TestEngineNamesAreConsistent(t *testing.T) {
 			require.True(t, named[[2]uint64{uint64(op.Slot), uint64(name)}])
 		}
 	}
+}
+
+func TestTextsAreTheTextChains(t *testing.T) {
+	queries := Chains{64, TextChain}.Queries(1024, 1024)
+	for i, text := range Texts(1024) {
+		require.Equal(t, queries[i], block.Hashes(nil, text, BlockSize, nil))
+	}
+	require.Len(t, queries, 16)
+}
+
+func TestChurnEndsWhereItBegan(t *testing.T) {
+	b := NewBase(64, 200_000)
+	held := map[[2]uint64]bool{}
+	apply := func(op Op) {
+		for _, bl := range op.Event.Blocks {
+			held[[2]uint64{uint64(op.Slot), uint64(bl.Engine)}] = true
+		}
+		for _, name := range op.Event.Removed {
+			delete(held, [2]uint64{uint64(op.Slot), uint64(name)})
+		}
+	}
+	for op := range b.Stores(Engine) {
+		apply(op)
+	}
+	before := maps.Clone(held)
+	churn := b.Churn(Engine)
+	for i, op := range churn {
+		if op.Event.Kind == event.Stored && i > 0 && churn[i-1].Event.Kind == event.Removed {
+			require.Less(t, len(held), len(before)*3/4)
+		}
+		apply(op)
+	}
+	require.Equal(t, before, held)
+}
+
+func TestLongChainIsOneChain(t *testing.T) {
+	hashes, ops := LongChain(Peer)
+	require.Len(t, hashes, 1_000_000)
+	var last block.EngineHash
+	n := 0
+	for i, op := range ops {
+		require.Equal(t, i > 0, op.Event.HasParent)
+		require.Equal(t, last, op.Event.Parent)
+		for _, b := range op.Event.Blocks {
+			if b.Hash != hashes[n] {
+				t.Fatalf("block %d", n)
+			}
+			last, n = b.Engine, n+1
+		}
+	}
+	require.Equal(t, len(hashes), n)
 }
 
 func TestDecisionPrompts(t *testing.T) {
