@@ -144,6 +144,10 @@ test_go() {
 	step "go test -tags invariants ./core/index (each change checked against its invariants)"
 	logged go-invariants go test -tags invariants ./core/index
 	grep -E '^ok\s' "$build/test/go-invariants.log"
+	step "go test -tags noasm, go vet and go build for arm64 (no assembly there)"
+	logged go-noasm go test -tags noasm ./core/internal/xxh3 ./core/block
+	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	GOARCH=arm64 CGO_ENABLED=0 go build ./core/...
 	step "go test ./core/... (allocations, which the race detector disturbs)"
 	logged go go test -v -run 'Alloc|Example' ./core/...
 	grep -E '^ok\s' "$build/test/go.log"

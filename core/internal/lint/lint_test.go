@@ -33,7 +33,7 @@ var imports = map[string][]string{
 	"core/index/indextest":   {"core/block", "core/event", "core/index", "core/index/model", "core/worker"},
 	"core/load":              {"core/block", "core/worker"},
 	"core/load/model":        {"core/block", "core/load", "core/worker"},
-	"core/schedule":          {"core/worker"},
+	"core/schedule":          {"core/load", "core/worker"},
 	"core/schedule/model":    {"core/schedule", "core/worker"},
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
@@ -50,6 +50,7 @@ var libraries = map[string][]string{
 	"github.com/vmihailenco/msgpack": {"core/wire"},
 	"github.com/tidwall/btree":       {"core/load"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
+	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
 	"github.com/stretchr/testify":    {"core/index/indextest"},
 	"C":                              {"capi"},
 }

@@ -2,12 +2,17 @@
 // (a parent's sequence hash and a block hash). Everything else goes to zeebo/xxh3, which is also the check of both.
 //
 // The specialised paths are the published XXH3 formulas for these two lengths with all branches on the length gone and
-// the seed folded into the secret once per call. They read tokens as numbers, never as bytes, so they give the same
-// values on hosts of any byte order, and the compiler still loads two tokens at a time on little-endian ones.
+// the seed folded into the secret once per call. On amd64 with AVX2 the kernels of kernel_amd64.s do whole groups of
+// blocks; their twins in kernel_go.go do the rest, and everything on other machines and under the build tag noasm. The
+// twins read tokens as numbers, never as bytes, so they give the same values on hosts of any byte order.
+//
+// A chain cannot be faster than its latency, 13 cycles a block (3.6 ns at 3.6 GHz). Measured there on 256 blocks, in ns per
+// block: Both 3.7 and Blocks 2.6; twins 6.6 and 4.4; zeebo/xxh3 in two passes 9.5.
 package xxh3
 
 import (
 	"math/bits"
+	"unsafe"
 
 	"github.com/zeebo/xxh3"
 )
@@ -50,58 +55,20 @@ func Chain(parent, block uint64) uint64 {
 	return avalanche(16 + bits.ReverseBytes64(low) + high + fold(low, high))
 }
 
-// Blocks writes the hash of each 16 tokens, as little-endian uint32s, to dst, which holds exactly one hash per 16 tokens.
+// Blocks writes the hash of each 16 tokens, as little-endian uint32s, to dst. tokens holds 16 for each hash; more are
+// ignored, fewer are a bug that panics.
 func Blocks[H ~uint64](dst []H, tokens []uint32, seed uint64) {
 	k := newKey(seed)
-	for i := range dst {
-		dst[i] = H(k.sum((*[Tokens]uint32)(tokens[i*Tokens:])))
-	}
+	blocks(words(dst), tokens[:len(dst)*Tokens], &k)
 }
 
-// Both writes the hashes of Blocks and the sequence hashes they chain to, in one pass: the chain's latency hides the
-// hashing of the next block. seqs is as long as dst.
+// Both writes the hashes of Blocks and the sequence hashes they chain to, in one pass. seqs is as long as dst.
 func Both[H, S ~uint64](dst []H, seqs []S, tokens []uint32, seed uint64) {
-	if len(dst) == 0 {
-		return
-	}
 	k := newKey(seed)
-	seqs = seqs[:len(dst)]
-	prev := k.sum((*[Tokens]uint32)(tokens))
-	dst[0], seqs[0] = H(prev), S(prev)
-	for i := 1; i < len(dst); i++ {
-		h := k.sum((*[Tokens]uint32)(tokens[i*Tokens:]))
-		prev = Chain(prev, h)
-		dst[i], seqs[i] = H(h), S(prev)
-	}
+	both(words(dst), words(seqs[:len(dst)]), tokens[:len(dst)*Tokens], &k)
 }
 
-// key is the part of the secret that 64 bytes use, in the order of use, with the seed mixed in.
-type key [8]uint64
-
-func newKey(seed uint64) key {
-	return key{
-		secret00 + seed, secret08 - seed, secret32 + seed, secret40 - seed,
-		secret48 + seed, secret56 - seed, secret16 + seed, secret24 - seed,
-	}
-}
-
-func (k *key) sum(t *[Tokens]uint32) uint64 {
-	a := fold(pair(t[0], t[1])^k[0], pair(t[2], t[3])^k[1]) + fold(pair(t[4], t[5])^k[2], pair(t[6], t[7])^k[3])
-	b := fold(pair(t[8], t[9])^k[4], pair(t[10], t[11])^k[5]) + fold(pair(t[12], t[13])^k[6], pair(t[14], t[15])^k[7])
-	return avalanche(start64 + a + b)
-}
-
-// pair is the little-endian word of two tokens.
-func pair(low, high uint32) uint64 { return uint64(low) | uint64(high)<<32 }
-
-// fold multiplies to 128 bits and folds the halves.
-func fold(a, b uint64) uint64 {
-	high, low := bits.Mul64(a, b)
-	return high ^ low
-}
-
-func avalanche(h uint64) uint64 {
-	h ^= h >> 37
-	h *= avalancher
-	return h ^ h>>32
+// words gives hashes as what they are.
+func words[H ~uint64](h []H) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(h))), len(h))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,27 +41,64 @@ func reference(tokens []uint32, seed uint64) (blocks, seqs []uint64) {
 	return blocks, seqs
 }
 
+// requireAgrees checks the kernels of this build and their twins, which must leave alone what is around their output.
 func requireAgrees(t *testing.T, tokens []uint32, seed uint64) {
 	t.Helper()
 	want, wantSeqs := reference(tokens, seed)
 	n := len(tokens) / Tokens
-	got, both, seqs := make([]uint64, n), make([]uint64, n), make([]uint64, n)
-	Blocks(got, tokens, seed)
-	Both(both, seqs, tokens, seed)
-	if n == 0 {
-		return
+	k := newKey(seed)
+	check := func(name string, want []uint64, f func(dst []uint64)) {
+		const fence = 0xfe9ce
+		room := slices.Repeat([]uint64{fence}, n+8)
+		f(room[4 : 4+n])
+		around := append(slices.Clone(room[:4]), room[4+n:]...)
+		require.Equal(t, slices.Repeat([]uint64{fence}, 8), around, name)
+		require.True(t, slices.Equal(want, room[4:4+n]), "%s of %d blocks, seed %d", name, n, seed)
 	}
-	require.Equal(t, want, got)
-	require.Equal(t, want, both)
-	require.Equal(t, wantSeqs, seqs)
+	hashes := make([]uint64, n)
+	check("Blocks", want, func(dst []uint64) { Blocks(dst, tokens, seed) })
+	check("blocksGo", want, func(dst []uint64) { blocksGo(dst, tokens, &k) })
+	check("hashes of Both", want, func(dst []uint64) { Both(dst, make([]uint64, n), tokens, seed) })
+	check("sequences of Both", wantSeqs, func(dst []uint64) { Both(hashes, dst, tokens, seed) })
+	for _, from := range []int{0, n / 2, n} {
+		check("bothGo", wantSeqs, func(dst []uint64) {
+			copy(dst, wantSeqs[:from])
+			bothGo(hashes, dst, tokens, &k, from)
+		})
+	}
+	require.True(t, slices.Equal(want, hashes))
 }
 
 func TestAgreesWithZeebo(t *testing.T) {
-	tokens := randomTokens(64*Tokens + 5)
+	tokens := randomTokens(67*Tokens + 5)
 	for _, seed := range []uint64{0, 1, ChainSeed, 1 << 63, ^uint64(0)} {
-		for n := range 66 {
-			requireAgrees(t, tokens[:min(n*Tokens+n%Tokens, len(tokens))], seed)
+		for n := range 67 {
+			requireAgrees(t, tokens[n%5:][:n*Tokens+n%Tokens], seed)
 		}
+	}
+}
+
+// TestAgreesWithZeeboWhereHalvesCarry feeds what carries between the halves of a multiplication, or never does.
+func TestAgreesWithZeeboWhereHalvesCarry(t *testing.T) {
+	k := newKey(ChainSeed)
+	rng := rand.New(rand.NewSource(2))
+	for range 500 {
+		tokens := make([]uint32, 8*Tokens)
+		for i := range tokens {
+			tokens[i] = []uint32{0, 1, 1 << 31, 1<<32 - 1}[rng.Intn(4)]
+			if rng.Intn(2) == 0 { // the word that is multiplied, not the one before the key
+				tokens[i] ^= uint32(k[i%Tokens/2] >> (32 * (i % 2)))
+			}
+		}
+		requireAgrees(t, tokens, ChainSeed)
+	}
+}
+
+// TestLongPromptsAreHashedInPieces checks lengths around the most that one call of a kernel takes.
+func TestLongPromptsAreHashedInPieces(t *testing.T) {
+	tokens := randomTokens(8198 * Tokens)
+	for _, n := range []int{4095, 4096, 4097, 4103, 8191, 8192, 8198} {
+		requireAgrees(t, tokens[:n*Tokens], ChainSeed)
 	}
 }
 
@@ -105,6 +143,16 @@ func BenchmarkHash(b *testing.B) {
 		}
 		run("both", func() { Both(blocks, seqs, tokens, ChainSeed) })
 		run("blocks", func() { Blocks(blocks, tokens, ChainSeed) })
+		k := newKey(ChainSeed)
+		run("both-go", func() { bothGo(blocks, seqs, tokens, &k, 0) })
+		run("blocks-go", func() { blocksGo(blocks, tokens, &k) })
+		run("chain", func() {
+			parent := blocks[0]
+			for i, h := range blocks {
+				parent = Chain(parent, h)
+				seqs[i] = parent
+			}
+		})
 		run("zeebo-both", func() {
 			var pair [16]byte
 			for i := range blocks {
