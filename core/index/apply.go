@@ -24,6 +24,9 @@ type writer struct {
 
 // Apply implements Index.
 func (x *sharded) Apply(slot worker.Slot, ev *event.Event, counting Counting) (Applied, error) {
+	if x.closed.Load() {
+		return Applied{Refused: len(ev.Blocks)}, ErrClosed
+	}
 	h, err := x.holder(slot)
 	if err != nil {
 		return Applied{Refused: len(ev.Blocks)}, err

@@ -46,10 +46,11 @@ type Overlap struct {
 	Depth uint32
 }
 
-// Query is a prompt: the content hash of each full block, and the sequence hashes they chain to. Same length.
+// Query is a prompt: the content hash of each full block and, if the caller has them, the sequence hashes they chain to.
+// A Sequences of another length than Hashes is not looked at; a match is then slower, and the same.
 type Query struct {
 	Hashes    []block.Hash
-	Sequences []block.SequenceHash
+	Sequences []block.SequenceHash // what block.Sequences gives for Hashes, or nil
 }
 
 // Applied says what an event did, in blocks.
@@ -65,6 +66,7 @@ type Applied struct {
 var (
 	ErrUnknownParent = errors.New("parent block is not held by this worker rank")
 	ErrBadChain      = errors.New("stored blocks do not form a chain: a block repeats, or is its own parent")
+	ErrClosed        = errors.New("index is closed")
 )
 
 // Stats counts what the index holds.
@@ -72,7 +74,28 @@ type Stats struct {
 	Blocks int // distinct blocks (sequence hashes)
 	Pairs  int // (block, slot) pairs
 	Paths  int // internal runs of blocks; an implementation without runs reports Blocks
-	Bytes  int // memory held by the structure, its free space included
+	Bytes  int // memory held by the structure, its free space included: the sum of Memory
+	Memory Memory
+}
+
+// Memory is where the bytes are.
+type Memory struct {
+	Blocks int // the blocks' hashes and names
+	Paths  int // what is known of a run of blocks as a whole
+	Names  int // tables that find a block by its engine hash
+	Heads  int // tables that find a block by its sequence hash
+	Sets   int // sets of holders
+	Rest   int // everything else, free space included
+}
+
+// A Run is a stretch of consecutive blocks that the same slots hold under the same names, with the same number of
+// references to each of these names.
+type Run struct {
+	Slots      []worker.Slot
+	HasParent  bool             // Parent names the block before Blocks[0], for every slot; otherwise Blocks[0] begins a prompt
+	Parent     block.EngineHash // one of its names, if it has several
+	Blocks     []event.Block
+	References uint32 // 1 or more
 }
 
 // Index is safe for concurrent use; events of one slot must come from one caller at a time, in order.
@@ -90,6 +113,21 @@ type Index interface {
 	// numbered from firstID. Applied with Set to an empty index they give the same matches. Blocks hidden behind a hole
 	// are left out: no store can express them.
 	Dump(slot worker.Slot, firstID uint64) []event.Event
+	// Runs calls f for every name of every reachable block of every slot, as runs: a block is in as many runs of a slot as
+	// it has names, and a run comes after the one its parent is in. Applied in that order to each of its slots, References
+	// times with Count, the runs make an index with the same answers, names and references. As with Dump, hidden blocks
+	// are left out. What the Run refers to is valid until f returns, and f must not call the index. The first error of f ends it and is
+	// returned. What is applied meanwhile may be in the runs or not; every run's parent is.
+	Runs(f func(*Run) error) error
+	// Name gives the engine hash under which a slot names the block at depth depth of a query (1 is its first block), one
+	// of them if it has several. It is false if the slot does not hold all of the first depth blocks. The caller, who got
+	// depth from Match, uses the name as the parent of blocks in other tiers.
+	Name(slot worker.Slot, q Query, depth int) (block.EngineHash, bool)
+	// Evicted counts the blocks that a byte bound took from a slot since the slot was last dropped.
+	Evicted(slot worker.Slot) uint64
 	// Stats counts. It may be out of date by what is applied meanwhile.
 	Stats() Stats
+	// Close gives memory back that the collector does not know of. Afterwards the index is empty and stays empty: stores
+	// are refused. Nothing else may be called at the same time.
+	Close()
 }

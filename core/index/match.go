@@ -3,15 +3,18 @@ package index
 import (
 	"math/bits"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // Match implements Index: it walks the blocks from the first, keeps the slots that hold all of them, and writes a row
 // for those that drop out. One shard is read-locked meanwhile.
 func (x *sharded) Match(dst []Overlap, q Query) []Overlap {
-	q.Hashes = q.Hashes[:min(len(q.Hashes), len(q.Sequences))]
 	if len(q.Hashes) == 0 {
 		return dst
+	}
+	if len(q.Sequences) != len(q.Hashes) {
+		q.Sequences = block.Sequences(nil, q.Hashes)
 	}
 	s := &x.shards[x.shardOf(q.Sequences[0])]
 	s.mu.RLock()

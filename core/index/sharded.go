@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -49,6 +50,7 @@ type sharded struct {
 	shards  []shard
 	shift   uint // the bits of a mixed root hash below the shard's number
 	grow    sync.Mutex
+	closed  atomic.Bool
 	holders atomic.Pointer[[]*holder] // by slot; copied to grow, guarded by grow; nil: nothing ever stored
 }
 
@@ -135,5 +137,67 @@ func (x *sharded) Stats() Stats {
 		}
 	}
 	st.Paths = st.Blocks
+	st.Memory.Rest = st.Bytes
 	return st
+}
+
+// Close implements Index.
+func (x *sharded) Close() {
+	x.closed.Store(true)
+	for slot := range len(*x.holders.Load()) {
+		x.Drop(worker.Slot(slot))
+	}
+}
+
+// Evicted implements Index.
+func (x *sharded) Evicted(worker.Slot) uint64 { return 0 }
+
+// Name implements Index.
+func (x *sharded) Name(slot worker.Slot, q Query, depth int) (block.EngineHash, bool) {
+	h := x.lookup(slot)
+	if h == nil || depth < 1 || depth > len(q.Hashes) {
+		return 0, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q = Query{Hashes: q.Hashes[:depth]}
+	held := false
+	for _, row := range x.Match(nil, q) {
+		held = held || row.Slot == slot && int(row.Depth) == depth
+	}
+	seqs := block.Sequences(nil, q.Hashes)
+	for i := range h.names.slots {
+		n := &h.names.slots[i]
+		if held && n.live() {
+			s := &x.shards[n.place().shard]
+			s.mu.RLock()
+			k := s.at(n.node).key()
+			s.mu.RUnlock()
+			if k.seq == seqs[depth-1] && int(k.depth) == depth-1 {
+				return n.engine, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Runs implements Index.
+func (x *sharded) Runs(f func(*Run) error) error {
+	for slot, h := range *x.holders.Load() {
+		if h == nil {
+			continue
+		}
+		for _, ev := range x.Dump(worker.Slot(slot), 0) {
+			run := Run{Slots: []worker.Slot{worker.Slot(slot)}, HasParent: ev.HasParent, Parent: ev.Parent}
+			for _, b := range ev.Blocks {
+				n := h.names.find(b.Engine)
+				run.Blocks, run.References = []event.Block{b}, n.refs()
+				if err := f(&run); err != nil {
+					return err
+				}
+				run.HasParent, run.Parent = true, b.Engine
+			}
+		}
+	}
+	return nil
 }

@@ -30,12 +30,14 @@ func Drive(t testing.TB, data []byte, factory Factory, check func(index.Index) e
 		d.step()
 		if step%8 == 0 { // it looks at everything, and a fault stays
 			d.verify()
+			d.compareNames()
 		}
 	}
 	for slot := range d.slots {
 		d.compareSlot(slot)
 	}
 	d.compareCopy()
+	d.compareRuns()
 	for slot := range d.slots {
 		d.got.Drop(slot)
 	}
@@ -254,9 +256,25 @@ func (d *driver) apply(slot worker.Slot, ev *event.Event, counting index.Countin
 	d.compareSlot(slot)
 }
 
+// compareQuery asks with sequence hashes and without.
 func (d *driver) compareQuery(hashes []block.Hash) {
 	q := query(hashes)
-	d.compareRows(match(d.t, d.want, q), match(d.t, d.got, q))
+	want := match(d.t, d.want, q)
+	d.compareRows(want, match(d.t, d.got, q))
+	d.compareRows(want, match(d.t, d.got, index.Query{Hashes: hashes}))
+}
+
+// compareNames asks for names at the ends of what two slots hold of the newest prompt.
+func (d *driver) compareNames() {
+	if len(d.prompts) == 0 {
+		return
+	}
+	q := query(d.prompts[len(d.prompts)-1])
+	depths := match(d.t, d.want, q)
+	for _, slot := range []worker.Slot{0, d.slots - 1} {
+		compareName(d.t, d.want, d.got, slot, q, depths[slot])
+		compareName(d.t, d.want, d.got, slot, q, depths[slot]+1)
+	}
 }
 
 func (d *driver) compareRows(want, got map[worker.Slot]int) {
@@ -281,6 +299,27 @@ func (d *driver) compareCopy() {
 	for _, hashes := range d.prompts {
 		q := query(hashes)
 		d.compareRows(match(d.t, d.want, q), match(d.t, fresh, q))
+	}
+}
+
+// compareRuns applies the runs of the implementation to a new model, which then knows the same of every slot but what is
+// hidden: removals, which depend on names and references, do the same to both.
+func (d *driver) compareRuns() {
+	fresh, want := model.New(), model.New()
+	restore(d.t, d.got, fresh)
+	restore(d.t, d.want, want)
+	for _, n := range d.names {
+		for slot := range min(d.slots, 5) {
+			ev := removed(n)
+			a, err := want.Apply(slot, ev, index.Count)
+			require.NoError(d.t, err)
+			b, err := fresh.Apply(slot, ev, index.Count)
+			require.NoError(d.t, err)
+			require.Equal(d.t, a, b, "removal of %d from slot %d after a restore from runs", n, slot)
+		}
+	}
+	for slot := range d.slots {
+		require.Equal(d.t, contents(d.t, want.Dump(slot, 0), 0), contents(d.t, fresh.Dump(slot, 0), 0))
 	}
 }
 

@@ -163,3 +163,38 @@ func load(t testing.TB, from, to index.Index, n worker.Slot) {
 		}
 	}
 }
+
+// restore applies the runs of an index to an empty one.
+func restore(t testing.TB, from, to index.Index) {
+	t.Helper()
+	require.NoError(t, from.Runs(func(r *index.Run) error {
+		require.NotEmpty(t, r.Slots)
+		require.NotEmpty(t, r.Blocks)
+		require.NotZero(t, r.References)
+		ev := &event.Event{Kind: event.Stored, HasParent: r.HasParent, Parent: r.Parent, Blocks: r.Blocks}
+		for _, slot := range r.Slots {
+			for n := range r.References {
+				done, err := to.Apply(slot, ev, index.Count)
+				require.NoError(t, err)
+				require.True(t, done.Removed == 0 && (n == 0 || done.Stored == 0), "%v, copy %d", done, n)
+			}
+		}
+		return nil
+	}))
+}
+
+// compareName asks both for the name of a block. Of several, each may give another: both must know it as that block's.
+func compareName(t testing.TB, want, got index.Index, slot worker.Slot, q index.Query, depth int) {
+	t.Helper()
+	_, wantOK := want.Name(slot, q, depth)
+	name, ok := got.Name(slot, q, depth)
+	require.Equal(t, wantOK, ok, "slot %d, depth %d", slot, depth)
+	if !ok {
+		return
+	}
+	bare, ok := got.Name(slot, index.Query{Hashes: q.Hashes}, depth)
+	names := contents(t, want.Dump(slot, 0), 0)
+	for _, n := range []block.EngineHash{name, bare} {
+		require.True(t, ok && slices.Contains(names, held{n, q.Sequences[depth-1]}), "slot %d, depth %d: %d", slot, depth, n)
+	}
+}

@@ -1,6 +1,7 @@
 package indextest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/index/model"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -41,6 +43,10 @@ func Run(t *testing.T, factory Factory, check func(index.Index) error) {
 		{"4096 holders", manyHolders},
 		{"dump joins chains and keeps names", dumpShape},
 		{"dump leaves out what is hidden", dumpHidden},
+		{"runs keep names and references", runs},
+		{"names of the blocks of a query", nameOf},
+		{"an error ends the runs", runsEnd},
+		{"a closed index is empty", closed},
 		{"memory goes back", memoryBack},
 	}
 	for _, c := range append(cases, reports...) {
@@ -94,7 +100,10 @@ func depths(t *testing.T, x index.Index) {
 		want[slot] = min(depth, 40)
 	}
 	require.Equal(t, want, match(t, x, query(hashes[:40])))
-	require.Equal(t, index.Stats{Blocks: 100, Pairs: 5050, Paths: x.Stats().Paths, Bytes: x.Stats().Bytes}, x.Stats())
+	st := x.Stats()
+	require.Equal(t, []int{100, 5050}, []int{st.Blocks, st.Pairs})
+	m := st.Memory
+	require.Equal(t, st.Bytes, m.Blocks+m.Paths+m.Names+m.Heads+m.Sets+m.Rest)
 }
 
 func shortQuery(t *testing.T, x index.Index) {
@@ -314,6 +323,66 @@ func dumpHidden(t *testing.T, x index.Index) {
 	apply(t, x, 0, removed(1))
 	require.Empty(t, x.Dump(0, 0))
 	require.Equal(t, 2, x.Blocks(0))
+}
+
+func runs(t *testing.T, x index.Index) {
+	apply(t, x, 0, chain(1, 2, 3))
+	apply(t, x, 0, chain(1, 2))
+	apply(t, x, 0, also(11))
+	apply(t, x, 1, chain(1, 2, 3, 4))
+	apply(t, x, 1, removed(2)) // 3 and 4 are hidden
+	again := model.New()
+	restore(t, x, again)
+	require.Equal(t, []int{3, 1}, []int{again.Blocks(0), again.Blocks(1)})
+	require.Equal(t, index.Applied{Removed: 1}, apply(t, again, 0, removed(1, 2, 3)))
+	require.Equal(t, index.Applied{}, apply(t, again, 0, removed(1)))
+	require.Equal(t, index.Applied{Removed: 2}, apply(t, again, 0, removed(2, 11)))
+}
+
+func nameOf(t *testing.T, x index.Index) {
+	apply(t, x, 0, chain(1, 2, 3))
+	apply(t, x, 1, chain(1, 2, 3))
+	apply(t, x, 1, removed(2))
+	ev := chain(1, 2)
+	ev.Blocks[0].Engine, ev.Blocks[1].Engine = 11, 12
+	apply(t, x, 2, ev)
+	for _, c := range []struct {
+		slot  worker.Slot
+		depth int
+		want  block.EngineHash
+	}{{0, 1, 1}, {0, 3, 3}, {0, 4, 0}, {0, 0, 0}, {0, -1, 0}, {1, 1, 1}, {1, 3, 0}, {2, 1, 11}, {2, 2, 12}, {2, 3, 0}, {9, 1, 0}} {
+		name, ok := x.Name(c.slot, asked(1, 2, 3, 4), c.depth)
+		require.Equal(t, c.want, name, "%+v", c)
+		require.Equal(t, c.want != 0, ok, "%+v", c)
+	}
+	_, ok := x.Name(0, index.Query{}, 1)
+	require.False(t, ok)
+}
+
+func runsEnd(t *testing.T, x index.Index) {
+	apply(t, x, 0, chain(1, 2))
+	apply(t, x, 1, chain(3))
+	stop, n := errors.New("stop"), 0
+	require.ErrorIs(t, x.Runs(func(*index.Run) error { n++; return stop }), stop)
+	require.Equal(t, 1, n)
+}
+
+func closed(t *testing.T, x index.Index) {
+	apply(t, x, 0, chain(1, 2))
+	for range 2 {
+		x.Close()
+		done, err := x.Apply(0, chain(1), index.Count)
+		require.ErrorIs(t, err, index.ErrClosed)
+		require.Equal(t, index.Applied{Refused: 1}, done)
+		require.Empty(t, x.Match(nil, asked(1)))
+		require.Zero(t, x.Blocks(0))
+		require.Empty(t, x.Dump(0, 0))
+		require.Zero(t, x.Stats().Blocks+x.Stats().Pairs)
+		_, ok := x.Name(0, asked(1), 1)
+		require.False(t, ok)
+		require.NoError(t, x.Runs(func(*index.Run) error { return errors.New("a run") }))
+		x.Drop(0)
+	}
 }
 
 // memoryBack stores and removes the same amount again and again: no byte more, and nearly none at the end.

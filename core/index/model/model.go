@@ -37,6 +37,7 @@ type model struct {
 	mu      sync.Mutex
 	root    *prefix
 	holders map[worker.Slot]*holder
+	closed  bool
 }
 
 // New returns an empty model.
@@ -68,6 +69,9 @@ func (h *holder) forget(engine block.EngineHash) int {
 func (m *model) Apply(slot worker.Slot, ev *event.Event, counting index.Counting) (index.Applied, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		return index.Applied{Refused: len(ev.Blocks)}, index.ErrClosed
+	}
 	if m.holders[slot] == nil {
 		m.holders[slot] = &holder{make(map[block.EngineHash]name), make(map[*prefix]int)}
 	}
@@ -162,6 +166,63 @@ func (m *model) Blocks(slot worker.Slot) int {
 		return len(h.blocks)
 	}
 	return 0
+}
+
+// Runs gives every slot's dump, cut where the number of references changes.
+func (m *model) Runs(f func(*index.Run) error) error {
+	m.mu.Lock()
+	slots := slices.Sorted(maps.Keys(m.holders))
+	m.mu.Unlock()
+	for _, slot := range slots {
+		for _, ev := range m.Dump(slot, 0) {
+			names := m.holders[slot].names
+			run := index.Run{Slots: []worker.Slot{slot}, HasParent: ev.HasParent, Parent: ev.Parent}
+			for rest := ev.Blocks; len(rest) > 0; rest = rest[len(run.Blocks):] {
+				refs := names[rest[0].Engine].refs
+				n := 1
+				for n < len(rest) && names[rest[n].Engine].refs == refs {
+					n++
+				}
+				run.Blocks, run.References = rest[:n], uint32(refs)
+				if err := f(&run); err != nil {
+					return err
+				}
+				run.HasParent, run.Parent = true, rest[n-1].Engine
+			}
+		}
+	}
+	return nil
+}
+
+func (m *model) Name(slot worker.Slot, q index.Query, depth int) (block.EngineHash, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.holders[slot]
+	if h == nil || depth < 1 || depth > len(q.Hashes) {
+		return 0, false
+	}
+	at := m.root
+	for _, hash := range q.Hashes[:depth] {
+		if at = at.next[hash]; h.blocks[at] == 0 {
+			return 0, false
+		}
+	}
+	for engine, n := range h.names {
+		if n.block == at {
+			return engine, true
+		}
+	}
+	return 0, false
+}
+
+// Evicted is 0: the model is not bounded.
+func (m *model) Evicted(worker.Slot) uint64 { return 0 }
+
+func (m *model) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.holders)
+	m.closed = true
 }
 
 func (m *model) Stats() index.Stats {
