@@ -19,16 +19,48 @@ const (
 	fuzzExpiry = 50
 )
 
+// mode is what a router may be set to track.
+type mode struct {
+	blocks, reuse, output, prefill bool
+	durations                      durations
+}
+
+type durations int
+
+const (
+	noDurations durations = iota
+	allDurations
+	someDurations
+)
+
+// everyMode lists the settings that differ: reuse and output matter where blocks are tracked, durations where prefill is.
+func everyMode() []mode {
+	both := []bool{false, true}
+	var modes []mode
+	for _, m := range []mode{{}, {blocks: true}, {blocks: true, reuse: true}, {blocks: true, output: true}, {blocks: true, reuse: true, output: true}} {
+		for _, m.prefill = range both {
+			for m.durations = noDurations; m.durations == noDurations || m.prefill && m.durations <= someDurations; m.durations++ {
+				modes = append(modes, m)
+			}
+		}
+	}
+	return modes
+}
+
+var everything = mode{blocks: true, reuse: true, output: true, prefill: true, durations: someDurations}
+
 // pair drives the ledger and the model with the same calls and compares after each.
 type pair struct {
 	t      testing.TB
+	mode   mode
+	prompt int // the longest prompt, in blocks; long ones make the model slow
 	ledger *load.Ledger
 	model  *model.Ledger
 	now    int64
 }
 
-func newPair(t testing.TB) *pair {
-	return &pair{t: t, ledger: load.New(load.Options{ExpiryNanos: fuzzExpiry}), model: model.New(fuzzExpiry)}
+func newPair(t testing.TB, m mode, longest int) *pair {
+	return &pair{t: t, mode: m, prompt: longest, ledger: load.New(load.Options{ExpiryNanos: fuzzExpiry}), model: model.New(fuzzExpiry)}
 }
 
 // step decodes one operation. Small alphabets make requests meet: 16 ids, 4 slots, and prompts cut from a few families,
@@ -36,18 +68,28 @@ func newPair(t testing.TB) *pair {
 func (p *pair) step(op, a, b, c byte) {
 	id := fmt.Sprintf("r%d", a%16)
 	slot := worker.Slot(b % fuzzSlots)
+	p.now += int64(a / 64) // sometimes time stands still
 	switch op % 8 {
 	case 0, 1, 2:
-		booking := load.Booking{ID: id, Slot: slot, Sequences: prompt(b/fuzzSlots, c), Private: int(op/8) % 3, PrefillTokens: int(c)}
-		if op == 255 {
-			booking.Private, booking.PrefillTokens = -1, -1
-		}
+		booking := p.booking(op, b, c)
+		booking.ID, booking.Slot, booking.Rank = id, slot, worker.Rank{ID: uint64(slot)}
 		p.same(p.ledger.Book(booking, p.now), p.model.Book(booking, p.now))
 	case 3:
+		if op >= 128 {
+			require.Equal(p.t, p.model.RemoteFree(id, slot, p.now), p.ledger.RemoteFree(id, slot, p.now))
+			break
+		}
 		p.same(p.ledger.Free(id, p.now), p.model.Free(id, p.now))
 	case 4:
+		if op >= 128 {
+			require.Equal(p.t, p.model.RemotePrefillComplete(id, slot, p.now), p.ledger.RemotePrefillComplete(id, slot, p.now))
+			break
+		}
 		p.same(p.ledger.PrefillComplete(id, p.now), p.model.PrefillComplete(id, p.now))
 	case 5:
+		if !p.mode.output {
+			break
+		}
 		var fraction *float64
 		if c > 40 {
 			f := float64(c-41) / 200 // up to 1.07: refused
@@ -56,24 +98,50 @@ func (p *pair) step(op, a, b, c byte) {
 		n := int(b%5) - 1
 		p.same(p.ledger.AddOutputBlocks(id, n, fraction, p.now), p.model.AddOutputBlocks(id, n, fraction, p.now))
 	case 6:
-		p.now += int64(c % 32)
+		p.now += int64(c%32) - 2 // a clock may go back
 		require.Equal(p.t, p.model.Expire(p.now), p.ledger.Expire(p.now), "expired")
 	case 7:
-		if c < 32 {
+		switch {
+		case c < 16:
 			p.ledger.DropSlot(slot, p.now)
 			p.model.DropSlot(slot, p.now)
+		case c < 32:
+			origin := load.Origin(b % 3)
+			require.Equal(p.t, p.model.DropOrigin(origin, p.now), p.ledger.DropOrigin(origin, p.now))
 		}
 	}
-	p.compare(prompt(c, a))
+	p.compare(id, prompt(c, a, p.prompt))
+}
+
+func (p *pair) booking(op, b, c byte) load.Booking {
+	out := load.Booking{Origin: load.Origin(max(int(op/64)-1, 0))}
+	if op == 255 {
+		return load.Booking{Private: -1, PrefillTokens: -1}
+	}
+	switch seq := prompt(b/fuzzSlots, c, p.prompt); {
+	case !p.mode.blocks:
+	case p.mode.reuse && op%16 < 8:
+		out.Sequences, out.Private = seq, int(op/8)%3
+	default:
+		out.Private = len(seq)
+	}
+	if p.mode.prefill {
+		out.PrefillTokens = int(c) * int(b%4) // also 0
+		out.PrefillModeled = p.mode.durations == allDurations || p.mode.durations == someDurations && op%32 < 16
+		if out.PrefillModeled {
+			out.PrefillNanos = int64(op/16) * int64(c%16) // also 0
+		}
+	}
+	return out
 }
 
 // prompt gives one of several families of hashes: a shared chain, chains that leave it at different depths, and
 // sequences that repeat hashes or meet again after they differed.
-func prompt(family, length byte) []block.SequenceHash {
-	n := int(length) % 80
+func prompt(family, length byte, longest int) []block.SequenceHash {
+	n := int(length) % longest
 	seq := make([]block.SequenceHash, n)
 	for i := range seq {
-		switch fork := int(family%8) * 7; {
+		switch fork := int(family%8) * longest / 11; {
 		case family%16 == 15:
 			seq[i] = block.SequenceHash(i % 3)
 		case i == fork && family >= 32:
@@ -88,43 +156,94 @@ func prompt(family, length byte) []block.SequenceHash {
 }
 
 func (p *pair) same(got, want error) {
-	p.t.Helper()
 	for _, kind := range []error{load.ErrInvalid, load.ErrDuplicateRequest, load.ErrRequestNotFound} {
-		require.Equal(p.t, errors.Is(want, kind), errors.Is(got, kind), "got %v, want %v", got, want)
+		if errors.Is(want, kind) != errors.Is(got, kind) {
+			p.t.Fatalf("got %v, want %v", got, want)
+		}
 	}
-	require.Equal(p.t, want == nil, got == nil)
+	if (want == nil) != (got == nil) {
+		p.t.Fatalf("got %v, want %v", got, want)
+	}
 }
 
-func (p *pair) compare(query []block.SequenceHash) {
-	p.t.Helper()
-	for slot := range worker.Slot(fuzzSlots + 1) {
-		require.Equal(p.t, p.model.Load(slot), p.ledger.Load(slot), "load of slot %d", slot)
-	}
-	gotDepth, wantDepth := [fuzzSlots]uint32{9, 9, 9, 9}, [fuzzSlots]uint32{}
+// seen is what can be asked of a ledger about one slot.
+type seen struct {
+	load      load.Load
+	depth     uint32 // matched of a query
+	remaining int64
+	modeled   bool
+}
+
+// known is what can be asked of a ledger about one request, and about all.
+type known struct {
+	place     load.Placement
+	placed    bool
+	next      int64
+	scheduled bool
+}
+
+func (p *pair) compare(id string, query []block.SequenceHash) {
+	var got, want [fuzzSlots + 1]seen
+	var gotDepth, wantDepth [fuzzSlots]uint32
+	gotDepth[1] = 99 // left over
 	p.ledger.Matched(gotDepth[:], query)
 	p.model.Matched(wantDepth[:], query)
-	require.Equal(p.t, wantDepth, gotDepth, "matched")
-	load.Check(p.t, p.ledger)
+	loads := p.ledger.Loads()
+	for i := range got {
+		slot := worker.Slot(i)
+		got[i].load, want[i].load = p.ledger.Load(slot), p.model.Load(slot)
+		if i < len(loads) && loads[i] != got[i].load || i >= len(loads) && got[i].load != (load.Load{}) {
+			p.t.Fatalf("loads of slot %d: %v alone, among all %v", i, got[i].load, loads)
+		}
+		if i < fuzzSlots {
+			got[i].depth, want[i].depth = gotDepth[i], wantDepth[i]
+		}
+		got[i].remaining, got[i].modeled = p.ledger.RemainingPrefillNanos(slot)
+		want[i].remaining, want[i].modeled = p.model.RemainingPrefillNanos(slot)
+	}
+	if got != want {
+		require.Equal(p.t, want, got)
+	}
+	var gotKnown, wantKnown known
+	gotKnown.place, gotKnown.placed = p.ledger.Placed(id)
+	wantKnown.place, wantKnown.placed = p.model.Placed(id)
+	gotKnown.next, gotKnown.scheduled = p.ledger.NextExpiry()
+	wantKnown.next, wantKnown.scheduled = p.model.NextExpiry()
+	if gotKnown != wantKnown {
+		require.Equal(p.t, wantKnown, gotKnown)
+	}
 }
 
 func FuzzLedgerAgainstModel(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 12, 0, 2, 0, 13, 5, 1, 2, 141, 4, 1, 0, 0, 3, 1, 0, 0, 6, 0, 0, 31, 6, 0, 0, 31, 3, 2, 0, 0, 3, 2, 0, 0})
 	f.Add([]byte{0, 1, 128, 60, 1, 2, 129, 70, 2, 3, 228, 79, 5, 1, 4, 100, 7, 0, 0, 1, 4, 1, 0, 0, 4, 1, 0, 0, 0, 1, 60, 9})
+	f.Add([]byte{32, 65, 1, 12, 40, 66, 1, 13, 16, 67, 1, 14, 4, 2, 1, 0, 6, 0, 0, 9, 131, 65, 1, 0, 192, 68, 1, 20, 7, 0, 1, 20, 6, 0, 0, 9})
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		p := newPair(t)
-		for ; len(ops) >= 4 && len(ops) > 0; ops = ops[4:] {
+		p := newPair(t, everything, 80)
+		for ; len(ops) >= 4; ops = ops[4:] {
 			p.step(ops[0], ops[1], ops[2], ops[3])
+			load.Check(t, p.ledger)
 		}
 	})
 }
 
-func TestLedgerAgainstModel(t *testing.T) {
-	for seed := range uint64(8) {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		p := newPair(t)
-		for range 1500 {
-			v := rng.Uint32()
-			p.step(byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
-		}
+func TestLedgerAgainstModelInEveryMode(t *testing.T) {
+	for i, m := range everyMode() {
+		t.Run(fmt.Sprintf("%+v", m), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(uint64(i), 7))
+			longest := 24
+			if m == everything {
+				longest = 80
+			}
+			p := newPair(t, m, longest)
+			for n := range 10_000 {
+				v := rng.Uint32()
+				p.step(byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
+				if n%200 == 0 {
+					load.Check(t, p.ledger)
+				}
+			}
+		})
 	}
 }

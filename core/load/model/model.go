@@ -280,10 +280,11 @@ func (l *Ledger) Load(slot worker.Slot) load.Load {
 
 // Matched fills dst, by slot, with the length of the longest prefix of seqs held.
 func (l *Ledger) Matched(dst []uint32, seqs []block.SequenceHash) {
+	all := prefixes(seqs)
 	for i := range dst {
 		dst[i] = 0
 		holders := l.holders(worker.Slot(i))
-		for depth, p := range prefixes(seqs) {
+		for depth, p := range all {
 			if holders[p] > 0 {
 				dst[i] = uint32(depth + 1)
 			}
