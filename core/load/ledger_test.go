@@ -37,6 +37,11 @@ func matched(l *load.Ledger, slots int, query []block.SequenceHash) []uint32 {
 	return dst
 }
 
+// potential gives the blocks a slot would hold if it took the prompt.
+func potential(l *load.Ledger, slot worker.Slot, prompt []block.SequenceHash) int64 {
+	return l.Load(slot).ActiveBlocks + int64(len(prompt)) - int64(matched(l, int(slot)+1, prompt)[slot])
+}
+
 // The worked example of Dynamo's active sequences, seen on its slot tracker (4-token blocks).
 func TestSharedPrefixCountsOnce(t *testing.T) {
 	l := load.New(load.Options{})
@@ -45,7 +50,10 @@ func TestSharedPrefixCountsOnce(t *testing.T) {
 	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
 	require.Equal(t, []uint32{2, 0}, matched(l, 2, seqs(1, 2, 5)))
+	require.EqualValues(t, 5, potential(l, 0, seqs(1, 2, 5)))
+	require.EqualValues(t, 3, potential(l, 1, seqs(1, 2, 5)))
 	require.Equal(t, []uint32{0, 0}, matched(l, 2, seqs(7, 2, 3)), "membership is by prefix, not by set")
+	require.EqualValues(t, 7, potential(l, 0, seqs(7, 2, 3)))
 
 	require.NoError(t, l.PrefillComplete("r1", 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 4, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
@@ -259,23 +267,41 @@ func TestQueriesAllocateNothing(t *testing.T) {
 	dst, query := make([]uint32, 64), chain(1, 256)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		l.Matched(dst, query)
-		_ = l.Load(3)
+		_ = l.Loads()
 	}))
 }
 
+// A queue of requests, each with an id of its own: whatever is kept by id, by time or by prompt is replaced all the time.
 func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
-	l := filled(64, 16, 256)
-	half, prompt := 0.5, append(chain(1, 250), chain(99, 6)...)
-	now := int64(0)
-	life := func() {
-		now++
-		_ = l.Book(load.Booking{ID: "x", Slot: 3, Sequences: prompt, PrefillTokens: 96}, now)
-		_ = l.PrefillComplete("x", now)
-		_ = l.AddOutputBlocks("x", 1, &half, now)
-		_ = l.Free("x", now)
+	const live, lives = 1000, 30_000
+	l := load.New(load.Options{})
+	ids := make([]string, live+2*lives)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
 	}
-	require.Zero(t, testing.AllocsPerRun(2000, life))
-	require.ErrorIs(t, l.Free("x", 0), load.ErrRequestNotFound)
+	half, prompt := 0.5, append(chain(1, 250), chain(99, 6)...)
+	next := 0
+	run := func(n int) {
+		for range n {
+			now, slot := int64(next)*1000, worker.Slot(next%7)
+			prompt[255] = block.SequenceHash(next)
+			_ = l.Book(load.Booking{ID: ids[next], Slot: slot, Sequences: prompt, PrefillTokens: 96, PrefillModeled: next%2 == 0, PrefillNanos: 5000}, now)
+			if done := next - 10; done >= 0 {
+				_ = l.PrefillComplete(ids[done], now)
+				_ = l.AddOutputBlocks(ids[done], 1, &half, now)
+			}
+			if old := next - live; old >= 0 {
+				if err := l.Free(ids[old], now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.Loads()
+			next++
+		}
+	}
+	run(live)
+	require.Zero(t, testing.AllocsPerRun(1, func() { run(lives) })) // of both calls it counts the second
+	load.Check(t, l)
 }
 
 // Requests that leave a long-lived prefix at every depth must not leave it cut to pieces.

@@ -1,0 +1,87 @@
+package load_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+const here, there, elsewhere = load.Origin(0), load.Origin(77), load.Origin(78)
+
+func TestTheFirstOwnerKeepsARequest(t *testing.T) {
+	l := load.New(load.Options{})
+	rank := worker.Rank{ID: 9, DPRank: 1}
+	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 1, Rank: rank, Origin: there, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
+	for _, origin := range []load.Origin{here, there, elsewhere} {
+		err := l.Book(load.Booking{ID: "a", Slot: 2, Origin: origin, Sequences: chain(2, 9), PrefillTokens: 99}, 0)
+		require.ErrorIs(t, err, load.ErrDuplicateRequest)
+	}
+	place, ok := l.Placed("a")
+	require.True(t, ok)
+	require.Equal(t, load.Placement{Rank: rank, Slot: 1, Origin: there}, place)
+	require.Equal(t, load.Load{ActivePrefillTokens: 8, ActiveBlocks: 4, ActiveRequests: 1}, l.Load(1))
+	require.Equal(t, load.Load{}, l.Load(2))
+	_, ok = l.Placed("b")
+	require.False(t, ok)
+}
+
+func TestRemoteCallsActOnlyOnTheSlotTheyMean(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "own", Slot: 1, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "theirs", Slot: 1, Origin: there, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
+	for _, id := range []string{"own", "theirs", "nobody's"} {
+		require.False(t, l.RemotePrefillComplete(id, 2, 0))
+		require.False(t, l.RemoteFree(id, 2, 0))
+	}
+	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(1))
+
+	require.True(t, l.RemotePrefillComplete("theirs", 1, 0))
+	require.True(t, l.RemotePrefillComplete("theirs", 1, 0), "twice is fine")
+	require.Equal(t, load.Load{ActivePrefillTokens: 8, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(1))
+	require.True(t, l.RemoteFree("theirs", 1, 0))
+	require.False(t, l.RemoteFree("theirs", 1, 0))
+	require.True(t, l.RemoteFree("own", 1, 0), "whoever hears of the end")
+	require.ErrorIs(t, l.Free("own", 0), load.ErrRequestNotFound)
+	require.Equal(t, load.Load{}, l.Load(1))
+}
+
+func TestARequestOfAnotherRouterMayEndHere(t *testing.T) {
+	l := load.New(load.Options{})
+	require.NoError(t, l.Book(load.Booking{ID: "a", Origin: there, PrefillTokens: 8}, 0))
+	require.NoError(t, l.PrefillComplete("a", 0))
+	require.NoError(t, l.Free("a", 0))
+	require.Equal(t, load.Load{}, l.Load(0))
+}
+
+func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
+	l := load.New(load.Options{})
+	for id, origin := range map[string]load.Origin{"own": here, "a": there, "b": there, "c": elsewhere} {
+		require.NoError(t, l.Book(load.Booking{ID: id, Origin: origin, Sequences: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
+	}
+	require.Equal(t, 2, l.DropOrigin(there, 0))
+	require.Equal(t, 0, l.DropOrigin(there, 0))
+	require.Equal(t, load.Load{ActivePrefillTokens: 2, ActiveBlocks: 8, ActiveRequests: 2}, l.Load(0))
+	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound, "nobody here placed it")
+	require.NoError(t, l.Free("own", 0))
+	load.Check(t, l)
+}
+
+// A router that dies unnoticed leaves its requests to expire; they are not owed a late call here.
+func TestRequestsOfOtherRoutersExpireWithoutProgress(t *testing.T) {
+	l := load.New(load.Options{ExpiryNanos: 10 * second})
+	require.NoError(t, l.Book(load.Booking{ID: "silent", Origin: there}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "alive", Origin: there, PrefillTokens: 5}, 0))
+	require.True(t, l.RemotePrefillComplete("alive", 0, 8*second))
+	at, ok := l.NextExpiry()
+	require.True(t, ok)
+	require.Equal(t, 10*second, at)
+	require.Zero(t, l.Expire(at))
+	require.Equal(t, 1, l.Expire(at+1))
+	require.ErrorIs(t, l.Free("silent", at+1), load.ErrRequestNotFound)
+	require.Equal(t, 1, l.Expire(18*second+1))
+	_, ok = l.NextExpiry()
+	require.False(t, ok)
+}
