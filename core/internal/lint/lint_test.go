@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"core/schedule/model":    {"core/schedule", "core/worker"},
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
+	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
