@@ -34,6 +34,13 @@ func (l *Ledger) Loads() []Load {
 	return l.loads
 }
 
+// Reserve makes Loads reach over all slots below a bound.
+func (l *Ledger) Reserve(slots int) {
+	if slots > len(l.loads) {
+		l.grow(worker.Slot(slots - 1))
+	}
+}
+
 // RemainingPrefillNanos gives the time that a slot's active prefills should still take, at the latest time the ledger was
 // given, or false if one of them was booked without a duration.
 func (l *Ledger) RemainingPrefillNanos(slot worker.Slot) (int64, bool) {

@@ -8,6 +8,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // scratch holds the buffers of one call, so that a decision allocates nothing once they have grown.
@@ -16,14 +17,16 @@ type scratch struct {
 	hashes     []block.Hash
 	sequences  []block.SequenceHash
 	overlaps   []index.Overlap
-	depth      []uint32 // by slot: leading blocks held
-	shared     []uint32 // by slot: leading blocks that active requests hold
-	eligible   []int    // positions in Router.ranks
-	candidates []schedule.Candidate
-	costs      []float64
+	view       schedule.View
+	device     []uint32 // of view
+	active     []uint32 // of view
+	taints     []float64
+	eligible   []worker.Slot
+	candidates []worker.Slot // eligible, or Router.slots
+	scores     schedule.Scores
 }
 
-// see hashes and matches a prompt, and runs body under r.mu with s.depth and s.shared filled for every slot.
+// see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
 func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
@@ -53,46 +56,25 @@ func (r *Router) match(s *scratch, p *Prompt) {
 	}
 }
 
-// gather lays out by slot what was matched, and what active requests share. r.mu is held.
+// gather lays out by slot what was matched, what active requests share, and what the ranks are busy with. r.mu is held.
 func (r *Router) gather(s *scratch) {
 	r.ledger.Expire(r.now())
 	slots := r.table.Cap()
-	s.depth, s.shared = zeroed(s.depth, slots), zeroed(s.shared, slots)
+	r.ledger.Reserve(slots)
+	s.device, s.active = sized(s.device, slots), sized(s.active, slots)
+	clear(s.device)
 	for _, o := range s.overlaps {
-		s.depth[o.Slot] = o.Depth
+		s.device[o.Slot] = o.Depth
 	}
-	r.ledger.Matched(s.shared, s.sequences)
+	r.ledger.Matched(s.active, s.sequences)
+	s.view = schedule.View{Slots: slots, Loads: r.ledger.Loads(), Device: s.device, Active: s.active}
 }
 
-func zeroed(s []uint32, n int) []uint32 {
+func sized[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]uint32, n)
+		return make([]T, n)
 	}
-	s = s[:n]
-	clear(s)
-	return s
-}
-
-// candidate puts together what is known of one rank for a prompt. r.mu is held.
-func (r *Router) candidate(s *scratch, k *rank, w *schedule.Weights, reuse bool) schedule.Candidate {
-	slot := k.slot
-	busy := r.ledger.Load(slot)
-	c := schedule.Candidate{
-		Slot:                slot,
-		Rank:                k.id,
-		DeviceBlocks:        s.depth[slot],
-		CachedTokens:        schedule.EffectiveCachedTokens(s.depth[slot], 0, 0, w, r.blockSize),
-		ActivePrefillTokens: busy.ActivePrefillTokens,
-		ActiveBlocks:        busy.ActiveBlocks,
-		ActiveRequests:      int64(busy.ActiveRequests),
-	}
-	if r.config.RouterTrackActiveBlocks {
-		c.NewBlocks = int64(len(s.sequences))
-		if reuse {
-			c.NewBlocks -= int64(s.shared[slot])
-		}
-	}
-	return c
+	return s[:n]
 }
 
 // terms are what the configuration and a request's overrides add up to.
@@ -118,29 +100,40 @@ func (q *Request) check() error {
 	return errors.Join(q.Overrides.Validate(), q.Constraints.Validate())
 }
 
-// score fills s.candidates and s.costs for the eligible ranks. r.mu is held.
+// score fills s.candidates and s.scores for the eligible ranks. r.mu is held.
 func (r *Router) score(s *scratch, q *Request, t *terms) error {
-	var err error
-	s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, &q.Constraints)
-	if err != nil {
-		return eligibility(err)
-	}
-	s.candidates = s.candidates[:0]
-	for _, at := range s.eligible {
-		c := r.candidate(s, r.ranks[at], &t.weights, t.reuse)
-		if len(q.Constraints.PreferredTaints) > 0 {
-			c.TaintWeight = q.Constraints.TaintWeight(&r.targets[at])
+	s.candidates = r.slots
+	if len(r.slots) == 0 || !q.Constraints.Free() || !r.limits.Off() {
+		var err error
+		s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, &q.Constraints, s.view.Loads, &r.limits)
+		s.candidates = s.eligible
+		if err != nil {
+			return eligibility(err)
 		}
-		s.candidates = append(s.candidates, c)
 	}
-	req := r.costRequest(&q.Prompt, t.trackPrefill)
+	if len(q.Constraints.PreferredTaints) > 0 {
+		s.taints = sized(s.taints, s.view.Slots)
+		for i := range r.targets {
+			s.taints[r.targets[i].Slot] = q.Constraints.TaintWeight(&r.targets[i])
+		}
+		s.view.Taints = s.taints
+	}
+	req := r.shape(s, &q.Prompt, t)
 	req.Pinned = q.Constraints.HasWorker
-	s.costs = schedule.Costs(s.costs, s.candidates, &req, &t.weights)
+	s.scores.Compute(&s.view, s.candidates, &req, &t.weights)
 	return nil
 }
 
-func (r *Router) costRequest(p *Prompt, trackPrefill bool) schedule.Request {
-	return schedule.Request{ISLTokens: len(p.Tokens), BlockSize: r.blockSize, TrackPrefill: trackPrefill, Role: schedule.RoleAggregated}
+// shape is what the cost needs to know of a request; s.view is told what its blocks can be shared with.
+func (r *Router) shape(s *scratch, p *Prompt, t *terms) schedule.Request {
+	req := schedule.Request{ISLTokens: len(p.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, Role: schedule.RoleAggregated}
+	if r.config.RouterTrackActiveBlocks {
+		req.Blocks = len(s.sequences)
+	}
+	if req.Blocks == 0 || !t.reuse {
+		s.view.Active = nil
+	}
+	return req
 }
 
 // eligibility gives the scheduler's errors the names of this package.
@@ -150,7 +143,7 @@ func eligibility(err error) error {
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	case errors.Is(err, schedule.ErrUnknownWorker), errors.Is(err, schedule.ErrUnknownRank):
 		return fmt.Errorf("%w: %w", ErrWorkerNotFound, err)
-	case errors.Is(err, schedule.ErrMissingTaint):
+	case errors.Is(err, schedule.ErrMissingTaint), errors.Is(err, schedule.ErrOverloaded):
 		return fmt.Errorf("%w: %w", ErrNoWorkers, err)
 	}
 	return err
@@ -169,22 +162,23 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 		if err := r.score(s, q, &t); err != nil {
 			return err
 		}
-		c := &s.candidates[schedule.Pick(s.costs, t.weights.Temperature, r.rng)]
+		k := r.bySlot[s.candidates[s.scores.Pick(t.weights.Temperature, r.rng)]]
 		if q.Book {
-			if err := r.book(s, q, &t, c); err != nil {
+			if err := r.book(s, q, &t, k); err != nil {
 				return err
 			}
 		}
-		choice = Choice{WorkerID: c.Rank.ID, DPRank: c.Rank.DPRank, OverlapBlocks: c.DeviceBlocks}
+		choice = Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}
 		return nil
 	})
 	return choice, err
 }
 
-func (r *Router) book(s *scratch, q *Request, t *terms, c *schedule.Candidate) error {
-	b := load.Booking{ID: q.ID, Slot: c.Slot, Rank: c.Rank}
+func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
+	b := load.Booking{ID: q.ID, Slot: k.slot, Rank: k.id}
 	if t.trackPrefill {
-		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(len(q.Tokens)), c.CachedTokens))
+		cached := schedule.EffectiveCachedTokens(s.device[k.slot], 0, 0, &t.weights, r.blockSize)
+		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(len(q.Tokens)), cached))
 	}
 	switch {
 	case !r.config.RouterTrackActiveBlocks:
@@ -245,10 +239,11 @@ type PotentialLoad struct {
 
 // PotentialLoads appends a row per rank, by worker id and rank. An empty prompt gives the present load. Errors: ErrClosed.
 func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad, error) {
+	t := r.terms(&schedule.Overrides{})
 	err := r.see(p, func(s *scratch) error {
-		req := r.costRequest(p, r.config.RouterTrackPrefillTokens)
+		req := r.shape(s, p, &t)
 		for _, k := range r.ranks {
-			c := r.candidate(s, k, &r.weights, r.config.RouterAssumeKVReuse)
+			c := s.view.Candidate(k.slot, &req, &t.weights)
 			dst = append(dst, PotentialLoad{
 				WorkerID: k.id.ID, DPRank: k.id.DPRank, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
 				PotentialDecodeBlocks: c.PotentialDecodeBlocks(), ActiveRequests: c.ActiveRequests,
@@ -292,7 +287,7 @@ func (r *Router) OverlapScores(p *Prompt) (OverlapScores, error) {
 		out.Workers = make([]OverlapRow, 0, len(r.ranks))
 		out.SharedCache.Ranges = [][2]uint32{}
 		for _, k := range r.ranks {
-			n := s.depth[k.slot]
+			n := s.device[k.slot]
 			out.Workers = append(out.Workers, OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: n, HostPinnedBlocks: n, DiskBlocks: n})
 		}
 		return nil

@@ -3,7 +3,6 @@ package router
 import (
 	"encoding/json"
 	"math"
-	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
@@ -82,20 +81,36 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 // shown gives a row per rank, after score. r.mu is held.
 func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
 	rows := make([]RankShown, len(r.ranks))
-	chances := schedule.Probabilities(nil, s.costs[:len(s.eligible)], t.weights.Temperature)
-	req := r.costRequest(&q.Prompt, t.trackPrefill)
+	costs := s.scores.Costs[:len(s.candidates)]
+	chances := schedule.Probabilities(nil, costs, t.weights.Temperature)
+	req := r.shape(s, &q.Prompt, t)
+	next := 0 // candidate; they are in the order of the ranks
 	for i, k := range r.ranks {
-		c := r.candidate(s, k, &t.weights, t.reuse)
+		c := s.view.Candidate(k.slot, &req, &t.weights)
 		rows[i] = RankShown{
-			WorkerID: k.id.ID, DPRank: k.id.DPRank, Excluded: string(q.Constraints.Judge(&r.targets[i])), OverlapBlocks: c.DeviceBlocks,
+			WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: c.DeviceBlocks,
 			CachedTokens: c.CachedTokens, ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks,
 			ActiveRequests: c.ActiveRequests, NewBlocks: c.NewBlocks, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
 			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: number(q.Constraints.TaintWeight(&r.targets[i])),
 		}
-		if at := slices.Index(s.eligible, i); at >= 0 {
-			cost := number(s.costs[at])
-			rows[i].Cost, rows[i].Probability = &cost, chances[at]
+		if next < len(s.candidates) && s.candidates[next] == k.slot {
+			cost := number(costs[next])
+			rows[i].Cost, rows[i].Probability = &cost, chances[next]
+			next++
+		} else {
+			rows[i].Excluded = string(r.verdict(s, q, &r.targets[i]))
 		}
 	}
 	return rows
+}
+
+// verdict says why a rank is no candidate.
+func (r *Router) verdict(s *scratch, q *Request, t *schedule.Target) schedule.Verdict {
+	switch verdict := q.Constraints.Judge(t); {
+	case verdict != schedule.Fits:
+		return verdict
+	case r.limits.Exceeded(t, s.view.Loads[t.Slot]):
+		return schedule.Overloaded
+	}
+	return q.Constraints.JudgeWishes(t)
 }

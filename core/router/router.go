@@ -47,6 +47,9 @@ type Router struct {
 	workers map[uint64]*workerState
 	ranks   []*rank           // the candidates, sorted by id
 	targets []schedule.Target // of ranks, position by position
+	slots   []worker.Slot     // of ranks, position by position
+	bySlot  []*rank           // the candidates again; nil for other slots
+	limits  schedule.Limits
 	table   *worker.Table
 	ledger  *load.Ledger
 	rng     *rand.Rand

@@ -200,16 +200,22 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints) {
 	w.ranks[dp] = k
 }
 
-// recandidate makes r.ranks and r.targets agree with the workers. r.mu is held.
+// recandidate makes what is known of the candidates agree with the workers. r.mu is held.
 func (r *Router) recandidate() {
 	clear(r.ranks)
-	r.ranks, r.targets = r.ranks[:0], r.targets[:0]
+	r.ranks, r.targets, r.slots = r.ranks[:0], r.targets[:0], r.slots[:0]
 	for _, w := range r.workers {
 		r.ranks = slices.AppendSeq(r.ranks, maps.Values(w.ranks))
 	}
 	slices.SortFunc(r.ranks, func(a, b *rank) int { return a.id.Compare(b.id) })
+	r.bySlot = make([]*rank, r.table.Cap())
 	for _, k := range r.ranks {
-		r.targets = append(r.targets, schedule.Target{Rank: k.id, Taints: k.worker.spec.Taints})
+		spec := &k.worker.spec
+		r.targets = append(r.targets, schedule.Target{
+			Rank: k.id, Slot: k.slot, Taints: spec.Taints, TotalBlocks: spec.TotalKVBlocks, MaxBatchedTokens: spec.MaxNumBatchedTokens,
+		})
+		r.slots = append(r.slots, k.slot)
+		r.bySlot[k.slot] = k
 	}
 }
 

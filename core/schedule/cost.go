@@ -3,6 +3,8 @@ package schedule
 import (
 	"math"
 	"slices"
+
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // Role is what the workers of a pool do.
@@ -19,100 +21,196 @@ const (
 // Request is what the cost needs to know of a request.
 type Request struct {
 	ISLTokens    int  // prompt length
-	BlockSize    int  // >= 1
+	Blocks       int  // full blocks that a rank has to hold for it, shared ones included; 0 if blocks are not tracked
+	BlockSize    int  // less than 1 counts as 1
 	TrackPrefill bool // prompt tokens count as load
 	Role         Role
 	Pinned       bool // to one worker: preferred taints do not matter
 }
 
-// Costs gives the cost of each candidate, in dst if it is long enough. Weights are valid, see Weights.Validate.
-func Costs(dst []float64, candidates []Candidate, req *Request, w *Weights) []float64 {
-	dst = slices.Grow(dst[:0], len(candidates))[:len(candidates)]
-	f := newFormula(candidates, req, w)
-	for i := range candidates {
-		dst[i] = f.cost(&candidates[i])
-	}
-	return dst
+// fullBlocks counts the prompt's, tracked or not.
+func (r *Request) fullBlocks() uint64 { return uint64(r.ISLTokens / r.BlockSize) }
+
+// Scores are the costs of the candidates of one request. The zero value is ready; a used one computes without allocating.
+type Scores struct {
+	Costs []float64 // by position of the candidate
+
+	// The lowest cost, where it first occurs, and how often; ties is 0 if there is no number.
+	least       float64
+	first, ties int
+
+	overlap []float64 // credits, by position
 }
 
-// formula is the cost function of one request, with what all candidates share worked out. It copies the weights, so that
-// the loop over candidates keeps them at hand; a credit is 0 where overlap does not count.
-type formula struct {
-	deviceCredit, hostCredit, diskCredit, sharedCredit float64
-
-	prefillScale  float64
-	requestWeight float64
-	decay         float64 // 0 where it has no effect
-	blockSize     float64
-	requestBlocks float64
-	leastPrefill  int64 // active prefill tokens of the least loaded candidate
-	isl           int64
-	tracked       bool // prompt tokens count
-	credited      bool // overlap counts
-	branchD       bool // overlap lowers the decode cost
-	pinned        bool
+// Compute gives each candidate its cost. Weights are valid, see Weights.Validate.
+//
+// It works in passes over the candidates, each so small that it keeps what it needs in registers: one pass for all terms
+// takes twice as long. Products are converted to float64 before they are added, so that no platform fuses the two and
+// rounds differently than the model.
+func (s *Scores) Compute(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	s.Costs = slices.Grow(s.Costs[:0], len(candidates))[:len(candidates)]
+	if req.BlockSize < 1 {
+		r := *req
+		r.BlockSize = 1
+		req = &r
+	}
+	credited := w.OverlapCredit > 0
+	switch {
+	case req.TrackPrefill && credited && w.CreditDecay == 0 && v.deviceOnly() && req.BlockSize&(req.BlockSize-1) == 0:
+		s.prefillOfDevice(v, candidates, req, w)
+		s.decode(v, candidates, req, w)
+	case req.TrackPrefill:
+		s.credit(v, candidates, req, w)
+		s.prefill(v, candidates, req, w)
+		s.decode(v, candidates, req, w)
+	case credited && req.Role != RolePrefill:
+		s.credit(v, candidates, req, w)
+		s.decodeLessCredit(v, candidates, req, w)
+	default:
+		clear(s.Costs)
+		s.decode(v, candidates, req, w)
+	}
+	if v.Taints != nil && !req.Pinned {
+		s.preferences(v, candidates)
+	}
 }
 
-func newFormula(candidates []Candidate, req *Request, w *Weights) formula {
-	f := formula{
-		prefillScale: w.PrefillLoadScale, requestWeight: w.DecodeActiveRequestWeight,
-		blockSize: float64(max(req.BlockSize, 1)), isl: int64(req.ISLTokens),
-		tracked: req.TrackPrefill, credited: w.OverlapCredit > 0, pinned: req.Pinned,
+// prefillOfDevice writes the prefill term where nothing but device blocks is credited, and all the same, and where a
+// division by the block size is a multiplication.
+func (s *Scores) prefillOfDevice(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	costs, loads, device := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Device[:v.Slots]
+	isl, size, most := int64(req.ISLTokens), int64(req.BlockSize), req.fullBlocks()
+	perToken, credit, scale, minimum := 1/float64(req.BlockSize), w.OverlapCredit, w.PrefillLoadScale, w.MinOverlapBlocks
+	for i, slot := range candidates {
+		held, tokens := device[slot], loads[slot].ActivePrefillTokens+isl
+		if uint64(held) > most {
+			tokens += int64(held)*size - isl
+		}
+		blocks := float64(tokens) * perToken
+		if held >= minimum {
+			blocks -= float64(credit * float64(held))
+		}
+		costs[i] = scale * positive(blocks)
 	}
-	if !f.credited {
-		return f
+}
+
+// prefill writes the prefill term, given the credits. More than the prompt is cached only where more blocks are held
+// than it has: no tier's weight is above 1.
+func (s *Scores) prefill(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	costs, overlap, loads := s.Costs[:len(candidates)], s.overlap[:len(candidates)], v.Loads[:v.Slots]
+	isl, most, size, scale := int64(req.ISLTokens), req.fullBlocks(), float64(req.BlockSize), w.PrefillLoadScale
+	if !(w.OverlapCredit > 0) {
+		most = math.MaxUint64
 	}
-	f.branchD = !req.TrackPrefill && req.Role != RolePrefill
-	f.deviceCredit, f.hostCredit, f.diskCredit, f.sharedCredit = w.OverlapCredit, w.HostWeight, w.DiskWeight, w.SharedMultiplier
-	if req.TrackPrefill && w.CreditDecay > 0 && len(candidates) > 0 {
-		f.decay = w.CreditDecay
-		f.requestBlocks = max(math.Ceil(float64(req.ISLTokens)/f.blockSize), 1)
-		f.leastPrefill = candidates[0].ActivePrefillTokens
-		for i := range candidates {
-			f.leastPrefill = min(f.leastPrefill, candidates[i].ActivePrefillTokens)
+	device, host, disk := v.Device, v.Host, v.Disk
+	for i, slot := range candidates {
+		tokens := loads[slot].ActivePrefillTokens + isl
+		if uint64(of(device, slot))+uint64(of(host, slot))+uint64(of(disk, slot)) > most {
+			cached := EffectiveCachedTokens(of(device, slot), of(host, slot), of(disk, slot), w, req.BlockSize)
+			tokens += max(cached-isl, 0)
+		}
+		costs[i] = scale * positive(float64(tokens)/size-overlap[i])
+	}
+}
+
+// decode adds the decode term and that of active requests.
+func (s *Scores) decode(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	costs, loads, active := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Active
+	blocks, weight := int64(req.Blocks), w.DecodeActiveRequestWeight
+	least, first, ties := math.Inf(1), 0, 0
+	for i, slot := range candidates {
+		l := &loads[slot]
+		held := l.ActiveBlocks + blocks
+		if active != nil {
+			held -= int64(active[slot])
+		}
+		cost := costs[i] + float64(held)
+		if weight != 0 {
+			cost += float64(weight * float64(l.ActiveRequests))
+		}
+		costs[i] = cost
+		if cost <= least {
+			if cost < least || ties == 0 {
+				least, first, ties = cost, i, 0
+			}
+			ties++
 		}
 	}
-	return f
+	s.least, s.first, s.ties = least, first, ties
 }
 
-func (f *formula) cost(c *Candidate) float64 {
-	overlap := f.overlapCredit(c)
-	cost := float64(c.PotentialDecodeBlocks())
-	switch {
-	case f.branchD:
-		cost = positive(cost - overlap)
-	case f.tracked:
-		cost += f.prefillScale * positive(f.prefillBlocks(c)-overlap)
+// decodeLessCredit is branch D: overlap lowers the decode cost.
+func (s *Scores) decodeLessCredit(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	costs, overlap, loads, active := s.Costs[:len(candidates)], s.overlap[:len(candidates)], v.Loads[:v.Slots], v.Active
+	blocks, weight := int64(req.Blocks), w.DecodeActiveRequestWeight
+	for i, slot := range candidates {
+		l := &loads[slot]
+		held := l.ActiveBlocks + blocks - int64(of(active, slot))
+		costs[i] = positive(float64(held)-overlap[i]) + float64(weight*float64(l.ActiveRequests))
 	}
-	cost += f.requestWeight * float64(c.ActiveRequests)
-	if c.TaintWeight != 0 && !f.pinned {
-		cost *= math.Exp(-math.Tanh(c.TaintWeight))
-	}
-	return cost
+	s.lowest()
 }
 
-// overlapCredit counts the blocks that the rank need not compute, by what each tier is worth. Factors are multiplied in
-// an order in which none meets an infinity: a product that overflows is infinite, not NaN.
-func (f *formula) overlapCredit(c *Candidate) float64 {
-	credit := f.deviceCredit
-	if f.decay > 0 {
-		credit *= 1 / (1 + f.decay*(float64(c.ActivePrefillTokens-f.leastPrefill)/f.blockSize/f.requestBlocks))
+// preferences scales the costs by how well the ranks' taints are liked.
+func (s *Scores) preferences(v *View, candidates []worker.Slot) {
+	for i, slot := range candidates {
+		if weight := v.Taints[slot]; weight != 0 {
+			s.Costs[i] *= math.Exp(-math.Tanh(weight))
+		}
 	}
-	credit *= float64(c.DeviceBlocks)
-	if c.HostBlocks|c.DiskBlocks|c.SharedBeyond != 0 {
-		credit += f.hostCredit*float64(c.HostBlocks) + f.diskCredit*float64(c.DiskBlocks) + f.sharedCredit*float64(c.SharedBeyond)
-	}
-	return credit
+	s.lowest()
 }
 
-// prefillBlocks is the rank's prompt load with this request, cached tokens included: the credit takes them off again.
-func (f *formula) prefillBlocks(c *Candidate) float64 {
-	cached := c.CachedTokens
-	if !f.credited {
-		cached = 0
+// credit counts the blocks that each rank need not compute, by what each tier is worth. Factors are multiplied in an order in
+// which none meets an infinity: a product that overflows is infinite, not NaN.
+func (s *Scores) credit(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	s.overlap = slices.Grow(s.overlap[:0], len(candidates))[:len(candidates)]
+	overlap := s.overlap
+	clear(overlap)
+	if !(w.OverlapCredit > 0) {
+		return
 	}
-	tokens := potentialPrefill(c.ActivePrefillTokens, f.isl, cached) + cached
-	return float64(tokens) / f.blockSize
+	if req.TrackPrefill && w.CreditDecay > 0 && v.Device != nil {
+		s.creditDecayed(v, candidates, req, w)
+	} else {
+		s.addTier(v.Device, candidates, w.OverlapCredit)
+	}
+	s.addTier(v.Host, candidates, w.HostWeight)
+	s.addTier(v.Disk, candidates, w.DiskWeight)
+	if minimum := uint64(w.MinOverlapBlocks); minimum > 1 {
+		for i, slot := range candidates {
+			if uint64(of(v.Device, slot))+uint64(of(v.Host, slot))+uint64(of(v.Disk, slot)) < minimum {
+				overlap[i] = 0
+			}
+		}
+	}
+	s.addTier(v.Shared, candidates, w.SharedMultiplier)
+}
+
+// creditDecayed writes the device credit of ranks that have more to prefill than the least loaded one.
+func (s *Scores) creditDecayed(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	overlap, loads, device := s.overlap[:len(candidates)], v.Loads[:v.Slots], v.Device[:v.Slots]
+	least := int64(math.MaxInt64)
+	for _, slot := range candidates {
+		least = min(least, loads[slot].ActivePrefillTokens)
+	}
+	size := float64(req.BlockSize)
+	blocks := max(math.Ceil(float64(req.ISLTokens)/size), 1) // the last partial one included
+	credit, decay := w.OverlapCredit, w.CreditDecay
+	for i, slot := range candidates {
+		ahead := float64(loads[slot].ActivePrefillTokens-least) / size / blocks
+		overlap[i] = credit * (1 / (1 + float64(decay*ahead))) * float64(device[slot])
+	}
+}
+
+func (s *Scores) addTier(tier []uint32, candidates []worker.Slot, weight float64) {
+	if tier == nil {
+		return
+	}
+	overlap := s.overlap[:len(candidates)]
+	for i, slot := range candidates {
+		overlap[i] += float64(weight * float64(tier[slot]))
+	}
 }
 
 // positive is max(0, x) without the builtin's care for NaN and negative zero, which costs more than the rest of the cost.

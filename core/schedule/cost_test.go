@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 func weights(edit func(w *schedule.Weights)) *schedule.Weights {
@@ -15,6 +17,51 @@ func weights(edit func(w *schedule.Weights)) *schedule.Weights {
 		edit(&w)
 	}
 	return &w
+}
+
+// compute scores candidates that lie in a view in another order than they are listed in.
+func compute(s *schedule.Scores, cands []schedule.Candidate, req *schedule.Request, w *schedule.Weights) []float64 {
+	v, slots, r := viewOf(cands, req)
+	s.Compute(v, slots, r, w)
+	return s.Costs
+}
+
+func costs(cands []schedule.Candidate, req *schedule.Request, w *schedule.Weights) []float64 {
+	return compute(new(schedule.Scores), cands, req, w)
+}
+
+// viewOf lays candidates out by slot, the last one first. CachedTokens follow from the tiers.
+func viewOf(cands []schedule.Candidate, req *schedule.Request) (*schedule.View, []worker.Slot, *schedule.Request) {
+	r, n := *req, len(cands)
+	for i := range cands {
+		r.Blocks = max(r.Blocks, int(cands[i].NewBlocks))
+	}
+	v := &schedule.View{Slots: n, Loads: make([]load.Load, n), Active: make([]uint32, n), Device: make([]uint32, n)}
+	slots := make([]worker.Slot, n)
+	for i := range cands {
+		c, slot := &cands[i], n-1-i
+		slots[i] = worker.Slot(slot)
+		v.Loads[slot] = load.Load{ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks, ActiveRequests: int32(c.ActiveRequests)}
+		v.Active[slot] = uint32(int64(r.Blocks) - c.NewBlocks)
+		v.Device[slot] = c.DeviceBlocks
+		put(&v.Host, n, slot, c.HostBlocks)
+		put(&v.Disk, n, slot, c.DiskBlocks)
+		put(&v.Shared, n, slot, c.SharedBeyond)
+		put(&v.Taints, n, slot, c.TaintWeight)
+	}
+	return v, slots, &r
+}
+
+// put makes an array only for what is not zero.
+func put[T comparable](array *[]T, n, slot int, value T) {
+	var zero T
+	if value == zero {
+		return
+	}
+	if *array == nil {
+		*array = make([]T, n)
+	}
+	(*array)[slot] = value
 }
 
 func tracked(isl, blockSize int) schedule.Request {
@@ -82,6 +129,10 @@ func TestCostsOfDynamo(t *testing.T) {
 			[]C{{DeviceBlocks: 2, HostBlocks: 4, DiskBlocks: 4, CachedTokens: 96, NewBlocks: 10}}, []float64{14}},
 		"credit 0 credits no tier": {tracked(160, 16), weights(func(w *schedule.Weights) { w.OverlapCredit, w.SharedMultiplier = 0, 1 }),
 			[]C{{DeviceBlocks: 2, HostBlocks: 4, DiskBlocks: 4, SharedBeyond: 3, CachedTokens: 960, NewBlocks: 10}}, []float64{20}},
+		"overlap below the minimum": {tracked(64, 16), weights(func(w *schedule.Weights) { w.MinOverlapBlocks = 3 }),
+			[]C{holds(2, 16, 4), holds(3, 16, 4), {}}, []float64{8, 5, 4}},
+		"overlap of all tiers reaches the minimum": {tracked(64, 16), weights(func(w *schedule.Weights) { w.MinOverlapBlocks = 3 }),
+			[]C{{DeviceBlocks: 1, HostBlocks: 1, DiskBlocks: 1}, {DeviceBlocks: 1, DiskBlocks: 1}}, []float64{2, 4}},
 		"decay: one prompt ahead halves the credit": {tracked(64, 16), weights(func(w *schedule.Weights) { w.CreditDecay = 1 }),
 			[]C{{DeviceBlocks: 4, CachedTokens: 64, ActivePrefillTokens: 80}, {ActivePrefillTokens: 16}}, []float64{7, 5}},
 	} {
@@ -90,7 +141,7 @@ func TestCostsOfDynamo(t *testing.T) {
 			if w == nil {
 				w = weights(nil)
 			}
-			require.Equal(t, tc.want, schedule.Costs(nil, tc.candidates, &tc.req, w))
+			require.Equal(t, tc.want, costs(tc.candidates, &tc.req, w))
 		})
 	}
 }
@@ -102,9 +153,9 @@ func TestPartialBlocksAndOverlapBeyondThePrompt(t *testing.T) {
 	req := tracked(100, 16)
 	c := holds(7, 16, 6)
 	require.Zero(t, c.PotentialPrefillTokens(&req))
-	require.Equal(t, []float64{6}, schedule.Costs(nil, []schedule.Candidate{c}, &req, weights(nil)))
+	require.Equal(t, []float64{6}, costs([]schedule.Candidate{c}, &req, weights(nil)))
 	req = tracked(9, 16)
-	require.Equal(t, []float64{0.5625}, schedule.Costs(nil, make([]schedule.Candidate, 1), &req, weights(nil)))
+	require.Equal(t, []float64{0.5625}, costs(make([]schedule.Candidate, 1), &req, weights(nil)))
 }
 
 // https://github.com/ai-dynamo/dynamo/pull/2798
@@ -140,15 +191,15 @@ func TestEffectiveCachedTokens(t *testing.T) {
 
 func TestPreferredTaintsScaleTheCost(t *testing.T) {
 	req := tracked(64, 16)
-	costs := func(weight float64) float64 {
-		return schedule.Costs(nil, []schedule.Candidate{{NewBlocks: 4, TaintWeight: weight}}, &req, weights(nil))[0]
+	cost := func(weight float64) float64 {
+		return costs([]schedule.Candidate{{NewBlocks: 4, TaintWeight: weight}}, &req, weights(nil))[0]
 	}
-	require.Equal(t, 8.0, costs(0))
-	require.InDelta(t, 8*math.Exp(-math.Tanh(1)), costs(1), 1e-12)
-	require.InDelta(t, 8*math.E, costs(math.Inf(-1)), 1e-12)
-	require.InDelta(t, 8/math.E, costs(math.Inf(1)), 1e-12)
+	require.Equal(t, 8.0, cost(0))
+	require.InDelta(t, 8*math.Exp(-math.Tanh(1)), cost(1), 1e-12)
+	require.InDelta(t, 8*math.E, cost(math.Inf(-1)), 1e-12)
+	require.InDelta(t, 8/math.E, cost(math.Inf(1)), 1e-12)
 	req.Pinned = true
-	require.Equal(t, 8.0, costs(1))
+	require.Equal(t, 8.0, cost(1))
 }
 
 // Weights as large as validation lets through overflow to infinity at worst.
@@ -158,9 +209,9 @@ func TestExtremeWeightsGiveNoNaN(t *testing.T) {
 		HostWeight: 1, DiskWeight: 1, SharedMultiplier: 1, Temperature: huge}
 	require.NoError(t, w.Validate())
 	most := schedule.Candidate{DeviceBlocks: math.MaxUint32, HostBlocks: math.MaxUint32, DiskBlocks: math.MaxUint32, SharedBeyond: math.MaxUint32,
-		CachedTokens: 1 << 53, ActivePrefillTokens: 1 << 53, ActiveBlocks: 1 << 53, ActiveRequests: 1 << 31, NewBlocks: 1 << 40, TaintWeight: math.Inf(1)}
+		ActivePrefillTokens: 1 << 53, ActiveBlocks: 1 << 53, ActiveRequests: math.MaxInt32, NewBlocks: math.MaxUint32, TaintWeight: math.Inf(1)}
 	for _, req := range []schedule.Request{tracked(1<<40, 1), tracked(1, 1<<20), {ISLTokens: 5, BlockSize: 16}, {TrackPrefill: true}, {Role: schedule.RolePrefill}} {
-		for i, c := range schedule.Costs(nil, []schedule.Candidate{most, {}, {DeviceBlocks: 1, TaintWeight: math.Inf(-1)}}, &req, w) {
+		for i, c := range costs([]schedule.Candidate{most, {}, {DeviceBlocks: 1, TaintWeight: math.Inf(-1)}}, &req, w) {
 			require.GreaterOrEqual(t, c, 0.0, "candidate %d of %+v", i, req) // NaN fails too
 		}
 	}
@@ -169,8 +220,8 @@ func TestExtremeWeightsGiveNoNaN(t *testing.T) {
 // https://github.com/ai-dynamo/dynamo/pull/7919 https://github.com/ai-dynamo/dynamo/issues/7836
 func TestUnknownWorkerIsIdleNotBusy(t *testing.T) {
 	req := tracked(1600, 16)
-	costs := schedule.Costs(nil, []schedule.Candidate{{ActiveBlocks: 100, ActiveRequests: 1, NewBlocks: 100}, {NewBlocks: 100}}, &req, weights(nil))
-	require.Equal(t, 1, schedule.Pick(costs, 0, rng(1)))
+	got := costs([]schedule.Candidate{{ActiveBlocks: 100, ActiveRequests: 1, NewBlocks: 100}, {NewBlocks: 100}}, &req, weights(nil))
+	require.Equal(t, 1, schedule.Pick(got, 0, rng(1)))
 }
 
 // https://github.com/sgl-project/sglang/pull/14532: what a worker holds of other prompts is no input of the cost at all,
@@ -178,17 +229,18 @@ func TestUnknownWorkerIsIdleNotBusy(t *testing.T) {
 func TestMissGoesByLoad(t *testing.T) {
 	req := tracked(160, 16)
 	loaded, idle := schedule.Candidate{ActivePrefillTokens: 1, NewBlocks: 10}, schedule.Candidate{NewBlocks: 10}
-	costs := schedule.Costs(nil, []schedule.Candidate{loaded, idle}, &req, weights(nil))
-	require.Less(t, costs[1], costs[0])
+	got := costs([]schedule.Candidate{loaded, idle}, &req, weights(nil))
+	require.Less(t, got[1], got[0])
 }
 
 func TestCostsAndPickAllocateNothing(t *testing.T) {
 	cands, req := spread(64)
-	costs, r, w := make([]float64, 64), rng(1), weights(nil)
+	v, slots, r := viewOf(cands, &req)
+	s, rnd, w := schedule.Scores{}, rng(1), weights(nil)
 	for _, temperature := range []float64{0, 0.7} {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
-			costs = schedule.Costs(costs, cands, &req, w)
-			schedule.Pick(costs, temperature, r)
+			s.Compute(v, slots, r, w)
+			s.Pick(temperature, rnd)
 		}))
 	}
 }

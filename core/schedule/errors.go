@@ -17,6 +17,8 @@ var (
 	// ErrMissingTaint: the pinned worker lacks a required taint.
 	ErrMissingTaint = errors.New("pinned worker lacks a required taint")
 
+	// ErrOverloaded: every rank that fits, or the pinned one, is beyond a limit. Try again when it has less to do.
+	ErrOverloaded = errors.New("overloaded")
 	// ErrNoWorkers: no worker is pinned and none fits. Try again when one has joined.
 	ErrNoWorkers = errors.New("no eligible worker")
 )

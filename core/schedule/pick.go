@@ -12,24 +12,46 @@ import (
 // exp(-n/T), where n is its cost scaled so that the lowest is 0 and the highest is 1; if all are equal, the chances are.
 // Infinite costs and NaN take part in neither scale nor choice unless there is nothing else: -Inf wins outright, +Inf
 // and then NaN come last. Chances below e^-40 of the best are zero.
-func Pick(costs []float64, temperature float64, rng *rand.Rand) int {
-	if s, ok := newSoftmax(costs, temperature); ok {
-		return s.draw(costs, rng)
+func (s *Scores) Pick(temperature float64, rng *rand.Rand) int {
+	if soft, ok := newSoftmax(s.Costs, s.least, temperature); ok {
+		return soft.draw(s.Costs, rng)
 	}
-	return pickLeast(costs, rng)
+	return s.pickLeast(rng)
+}
+
+// Pick is Scores.Pick for any costs, from wherever.
+func Pick(costs []float64, temperature float64, rng *rand.Rand) int {
+	s := Scores{Costs: costs}
+	s.lowest()
+	return s.Pick(temperature, rng)
+}
+
+// lowest finds the lowest cost.
+func (s *Scores) lowest() {
+	least, first, ties := math.Inf(1), 0, 0
+	for i, c := range s.Costs {
+		if c <= least {
+			if c < least || ties == 0 {
+				least, first, ties = c, i, 0
+			}
+			ties++
+		}
+	}
+	s.least, s.first, s.ties = least, first, ties
 }
 
 // Probabilities gives the chance of each cost to be picked at a temperature, in dst if it is long enough.
 func Probabilities(dst, costs []float64, temperature float64) []float64 {
 	dst = slices.Grow(dst[:0], len(costs))[:len(costs)]
-	s, ok := newSoftmax(costs, temperature)
-	least, _, ties := lowest(costs)
+	s := Scores{Costs: costs}
+	s.lowest()
+	soft, ok := newSoftmax(costs, s.least, temperature)
 	var total float64
 	for i, c := range costs {
 		switch {
 		case ok:
-			dst[i] = s.weight(c)
-		case c == least || ties == 0:
+			dst[i] = soft.weight(c)
+		case c == s.least || s.ties == 0:
 			dst[i] = 1
 		default:
 			dst[i] = 0
@@ -42,41 +64,25 @@ func Probabilities(dst, costs []float64, temperature float64) []float64 {
 	return dst
 }
 
-// lowest finds the lowest cost, where it first occurs, and how often; ties is 0 if there is no number.
-func lowest(costs []float64) (least float64, first, ties int) {
-	least = math.Inf(1)
-	for i, c := range costs {
-		if c < least {
-			least, first, ties = c, i, 1
-		} else if c == least {
-			if ties == 0 {
-				first = i
-			}
-			ties++
-		}
-	}
-	return least, first, ties
-}
-
 // pickLeast draws once however many ties there are: a reservoir would draw for each.
-func pickLeast(costs []float64, rng *rand.Rand) int {
-	if len(costs) == 0 {
+func (s *Scores) pickLeast(rng *rand.Rand) int {
+	switch {
+	case len(s.Costs) == 0:
 		return -1
+	case s.ties == 0:
+		return rng.IntN(len(s.Costs))
+	case s.ties == 1:
+		return s.first
 	}
-	least, at, ties := lowest(costs)
-	if ties == 0 {
-		return rng.IntN(len(costs))
-	}
-	if ties == 1 {
-		return at
-	}
-	for skip := rng.IntN(ties); ; at++ {
-		if costs[at] != least {
+	skip := rng.IntN(s.ties)
+	for i, c := range s.Costs[s.first:] {
+		if c != s.least {
 			continue
 		}
 		if skip == 0 {
-			return at
+			return s.first + i
 		}
 		skip--
 	}
+	return s.first // not reached: ties counts them
 }

@@ -14,17 +14,22 @@ type softmax struct {
 }
 
 // newSoftmax fails where the choice is not a softmax: temperature 0, no finite range, or all costs equal.
-func newSoftmax(costs []float64, temperature float64) (softmax, bool) {
+func newSoftmax(costs []float64, least, temperature float64) (softmax, bool) {
 	if !(temperature > 0) {
 		return softmax{}, false
 	}
-	least, most := math.Inf(1), math.Inf(-1)
+	most := math.Inf(-1)
 	for _, c := range costs {
-		if c < least {
-			least = c
-		}
-		if c > most && c <= math.MaxFloat64 {
+		if c > most {
 			most = c
+		}
+	}
+	if most > math.MaxFloat64 {
+		most = math.Inf(-1)
+		for _, c := range costs {
+			if c > most && c <= math.MaxFloat64 {
+				most = c
+			}
 		}
 	}
 	if !(least < most) || math.IsInf(least, 0) {
@@ -45,9 +50,22 @@ func (s *softmax) weight(cost float64) float64 {
 	return expNegative((cost - s.least) / s.span / s.temperature)
 }
 
-// draw picks by cumulated weights. Weights are summed by chunks on the stack, and only the chunk where the draw falls
-// is computed again: no allocation, and nearly no second pass.
+// draw picks a position by weight. The lowest cost has weight 1, so a position drawn at random and taken with the chance
+// of its weight has the right distribution, whatever was refused before: a few tries settle nearly every draw at usual
+// temperatures, without a look at the other candidates. Cold ones, where the tries fail, are drawn by sums.
 func (s *softmax) draw(costs []float64, rng *rand.Rand) int {
+	for range min(len(costs)/8, 64) {
+		i := rng.IntN(len(costs))
+		if rng.Float64() < s.weight(costs[i]) {
+			return i
+		}
+	}
+	return s.drawBySums(costs, rng)
+}
+
+// drawBySums picks by cumulated weights. Weights are summed by chunks on the stack, and only the chunk where the draw falls
+// is computed again: no allocation, and nearly no second pass.
+func (s *softmax) drawBySums(costs []float64, rng *rand.Rand) int {
 	const chunks = 64
 	var sums [chunks]float64
 	size := (len(costs) + chunks - 1) / chunks

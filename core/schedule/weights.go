@@ -16,6 +16,11 @@ type Weights struct {
 	DiskWeight                float64 // disk_cache_hit_weight: credit of a block on disk
 	SharedMultiplier          float64 // shared_cache_multiplier: credit of a block in a shared cache
 	Temperature               float64 // router_temperature: 0 takes the cheapest
+
+	// MinOverlapBlocks is the overlap, over device, host and disk, from which on a rank is credited for it; 0 and 1 credit
+	// all. Dynamo has no such setting. Set above the length of a common system prompt, it keeps that prompt from
+	// drawing everyone to the rank that happened to see it first.
+	MinOverlapBlocks uint32
 }
 
 // DefaultWeights are Dynamo's.

@@ -31,6 +31,8 @@ var imports = map[string][]string{
 	"core/index":             {"core/block", "core/event", "core/worker"},
 	"core/index/model":       {"core/block", "core/event", "core/index", "core/worker"},
 	"core/index/indextest":   {"core/block", "core/event", "core/index", "core/index/model", "core/worker"},
+	"core/approx":            {"core/block", "core/event", "core/index", "core/worker"},
+	"core/approx/model":      {"core/approx", "core/block", "core/worker"},
 	"core/load":              {"core/block", "core/worker"},
 	"core/load/model":        {"core/block", "core/load", "core/worker"},
 	"core/schedule":          {"core/load", "core/worker"},
@@ -57,7 +59,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/load", "core/schedule"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule"}
 
 type file struct {
 	pkg, path string

@@ -1,5 +1,5 @@
 // Package model is the cost and the choice of package schedule written out as the formula reads, to be checked by eye and
-// compared with.
+// compared with. The conversions of products keep them from being fused with sums: one formula, one rounding everywhere.
 package model
 
 import (
@@ -21,20 +21,22 @@ func Cost(candidates []schedule.Candidate, i int, req *schedule.Request, w *sche
 		}
 		requestBlocks := math.Ceil(float64(req.ISLTokens) / b)
 		norm := (float64(c.ActivePrefillTokens-minActive) / b) / math.Max(requestBlocks, 1)
-		d = 1 / (1 + w.CreditDecay*norm)
+		d = 1 / (1 + float64(w.CreditDecay*norm))
 	}
 
-	overlapCredit := w.OverlapCredit*d*float64(c.DeviceBlocks) +
-		w.HostWeight*float64(c.HostBlocks) +
-		w.DiskWeight*float64(c.DiskBlocks) +
-		w.SharedMultiplier*float64(c.SharedBeyond)
+	device, host, disk := float64(c.DeviceBlocks), float64(c.HostBlocks), float64(c.DiskBlocks)
+	if device+host+disk < float64(w.MinOverlapBlocks) {
+		device, host, disk = 0, 0, 0
+	}
+	overlapCredit := float64(w.OverlapCredit*d*device) + float64(w.HostWeight*host) + float64(w.DiskWeight*disk) +
+		float64(w.SharedMultiplier*float64(c.SharedBeyond))
 	cached := float64(c.CachedTokens)
 	if w.OverlapCredit == 0 {
 		overlapCredit, cached = 0, 0
 	}
 
 	decodeCost := float64(c.ActiveBlocks) + float64(c.NewBlocks)
-	reqCost := w.DecodeActiveRequestWeight * float64(c.ActiveRequests)
+	reqCost := float64(w.DecodeActiveRequestWeight * float64(c.ActiveRequests))
 
 	var logit float64
 	if req.Role != schedule.RolePrefill && !req.TrackPrefill && w.OverlapCredit > 0 {
@@ -46,9 +48,9 @@ func Cost(candidates []schedule.Candidate, i int, req *schedule.Request, w *sche
 			rawPrefillTokens = float64(c.ActivePrefillTokens) + math.Max(isl-cached, 0) + cached
 		}
 		adjusted := math.Max(0, rawPrefillTokens/b-overlapCredit)
-		logit = w.PrefillLoadScale*adjusted + decodeCost + reqCost
+		logit = float64(w.PrefillLoadScale*adjusted) + decodeCost + reqCost
 	}
-	if !req.Pinned {
+	if !req.Pinned && c.TaintWeight != 0 {
 		logit *= math.Exp(-math.Tanh(c.TaintWeight))
 	}
 	return logit
