@@ -1,0 +1,312 @@
+package approx
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+const (
+	// DefaultTTLNanos is how long a routed block is presumed held, as in Dynamo.
+	DefaultTTLNanos = 120 * 1_000_000_000
+
+	// MaxSlots bounds worker slots, because ranks are an array by slot.
+	MaxSlots = 1 << 20
+
+	// bucketNanos is what deadlines are rounded up to.
+	bucketNanos = 100_000_000
+
+	// sectionBlocks bounds what one caller ends under the lock, besides twice what it routes, to tens of microseconds.
+	sectionBlocks = 256
+)
+
+// Options of New.
+type Options struct {
+	TTLNanos int64 // how long a routed block is presumed held; <= 0: not at all. The default is the caller's: DefaultTTLNanos
+}
+
+// rank is what is known of one slot.
+type rank struct {
+	capacity    int64  // blocks; 0: TTL
+	incarnation uint64 // of the capacity
+	blocks      int64  // in the tree
+	private     int64  // of the leases
+	evicted     uint64 // blocks given up because the index evicted as many
+	idle        order  // LRU: runs that no request holds, by release
+}
+
+// lease is what a request holds of an LRU rank.
+type lease struct {
+	slot    worker.Slot
+	end     runID // the last run of its blocks, held whole; none: it has no full block
+	private int64 // blocks that nobody shares
+}
+
+// Approx presumes what ranks hold. See the package comment. It is safe for concurrent use.
+//
+// Invariants (check verifies each by number; those of tree and order are beside their types):
+//
+//	A1  the index has exactly the blocks of the tree, but for those it evicted itself, each under one name.
+//	A2  a run of a TTL rank is in expiring; a run of an LRU rank is in its idle order if and only if refs is 0.
+//	A3  refs of a run is the number of leases whose blocks include it.
+//	A4  blocks and private are the sums over the tree and the leases; an LRU rank is over its capacity only while it has
+//	    no idle run.
+//	A5  due is the first deadline in expiring.
+type Approx struct {
+	inner   index.Index
+	ttl     int64
+	section int          // sectionBlocks, but in tests
+	due     atomic.Int64 // no block ends before; math.MaxInt64: none ends. Written under mu
+
+	mu       sync.Mutex
+	tree     tree
+	expiring order
+	latest   int64  // the latest deadline given
+	ranks    []rank // by slot; those beyond are zero
+	leases   map[string]lease
+	stats    Stats
+
+	// Buffers of one call.
+	store    event.Event
+	gone     event.Event // blocks of goneSlot that the index is still to forget
+	goneSlot worker.Slot
+}
+
+// New presumes in an empty index, which is its own from now on.
+func New(inner index.Index, o Options) *Approx {
+	x := &Approx{
+		inner: inner, ttl: o.TTLNanos, section: sectionBlocks, latest: math.MinInt64, tree: newTree(), leases: map[string]lease{},
+		store: event.Event{Kind: event.Stored}, gone: event.Event{Kind: event.Removed},
+	}
+	x.due.Store(math.MaxInt64)
+	return x
+}
+
+// Match appends a row per slot that is presumed to hold the first block, as index.Match does. While nothing is due it
+// takes no lock of Approx.
+func (x *Approx) Match(dst []index.Overlap, q index.Query, now int64) []index.Overlap {
+	if now < x.due.Load() || !x.expireSome(now) {
+		return x.inner.Match(dst, q)
+	}
+	from := len(dst)
+	dst = x.inner.Match(dst, q)
+	if len(dst) == from {
+		return dst
+	}
+	if len(q.Sequences) < len(q.Hashes) {
+		q.Sequences = block.Sequences(nil, q.Hashes)
+	}
+	return x.cut(dst, from, q.Sequences, now)
+}
+
+// expireSome ends a section of what is due, and tells whether that left any.
+func (x *Approx) expireSome(now int64) bool {
+	x.mu.Lock()
+	defer x.settle()
+	x.expire(now, x.section)
+	return x.pending(now)
+}
+
+// cut shortens the rows of dst from one on to what lives at now.
+func (x *Approx) cut(dst []index.Overlap, from int, seqs []block.SequenceHash, now int64) []index.Overlap {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	kept := dst[:from]
+	for _, row := range dst[from:] {
+		if x.capacity(row.Slot) == 0 {
+			row.Depth = uint32(x.tree.living(row.Slot, seqs[:row.Depth], now))
+		}
+		if row.Depth > 0 {
+			kept = append(kept, row)
+		}
+	}
+	return kept
+}
+
+// Expire ends all that is due. Others get in between sections.
+func (x *Approx) Expire(now int64) {
+	for x.expireSome(now) {
+	}
+}
+
+// Blocks counts the blocks that a slot is presumed to hold.
+func (x *Approx) Blocks(slot worker.Slot, now int64) int {
+	x.Expire(now)
+	return x.inner.Blocks(slot)
+}
+
+// Dump gives a slot's blocks as index.Dump does, each named by its sequence hash.
+func (x *Approx) Dump(slot worker.Slot, firstID uint64, now int64) []event.Event {
+	x.Expire(now)
+	return x.inner.Dump(slot, firstID)
+}
+
+// Drop forgets everything of a slot, its capacity and its leases included.
+func (x *Approx) Drop(slot worker.Slot) {
+	x.mu.Lock()
+	defer x.settle()
+	if int(slot) < len(x.ranks) {
+		x.clear(slot)
+		x.ranks[slot] = rank{}
+	}
+}
+
+// Close closes the index.
+func (x *Approx) Close() { x.inner.Close() }
+
+// Stats counts what Approx has.
+type Stats struct {
+	Index   index.Stats // of its index, bytes included
+	Bytes   int         // of what Approx has besides
+	Runs    int
+	Leases  int
+	Expired uint64 // blocks whose time ended
+	Evicted uint64 // blocks that a capacity or the index's bound took
+}
+
+// Stats counts, after ending what is due.
+func (x *Approx) Stats(now int64) Stats {
+	x.Expire(now)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	const leaseBytes = 128 // of a map entry: an id of 16 bytes or more, the lease, and free room
+	st := x.stats
+	st.Index = x.inner.Stats()
+	st.Runs, st.Leases = x.tree.live, len(x.leases)
+	st.Bytes = x.tree.bytes() + cap(x.ranks)*int(unsafe.Sizeof(rank{})) + len(x.leases)*leaseBytes +
+		cap(x.store.Blocks)*int(unsafe.Sizeof(event.Block{})) + cap(x.gone.Removed)*8
+	return st
+}
+
+// settle ends a call that changed something: the index forgets what is gone, and Match learns what is due next.
+func (x *Approx) settle() {
+	x.flush()
+	due := int64(math.MaxInt64)
+	if first := x.expiring.first; first != none {
+		due = x.tree.runs[first].deadline
+	}
+	x.due.Store(due)
+	x.mu.Unlock()
+}
+
+func (x *Approx) capacity(slot worker.Slot) int64 {
+	if int(slot) < len(x.ranks) {
+		return x.ranks[slot].capacity
+	}
+	return 0
+}
+
+// orderOf gives the list that runs of a slot are in.
+func (x *Approx) orderOf(slot worker.Slot) *order {
+	if x.capacity(slot) > 0 {
+		return &x.ranks[slot].idle
+	}
+	return &x.expiring
+}
+
+func (x *Approx) rank(slot worker.Slot) *rank {
+	if n := int(slot) + 1 - len(x.ranks); n > 0 {
+		x.ranks = append(x.ranks, make([]rank, n)...)
+	}
+	return &x.ranks[slot]
+}
+
+func (x *Approx) pending(now int64) bool {
+	first := x.expiring.first
+	return first != none && x.tree.runs[first].deadline <= now
+}
+
+// expire ends what is due, at most so many blocks.
+func (x *Approx) expire(now int64, blocks int) {
+	for blocks > 0 && x.pending(now) {
+		n := x.shorten(&x.expiring, blocks)
+		x.stats.Expired += uint64(n)
+		blocks -= n
+	}
+}
+
+// evict takes idle blocks of an LRU rank as long as it is over its capacity.
+func (x *Approx) evict(slot worker.Slot) {
+	for {
+		k := &x.ranks[slot]
+		over := k.blocks + k.private - k.capacity
+		if over <= 0 || k.idle.first == none {
+			return
+		}
+		x.stats.Evicted += uint64(x.shorten(&k.idle, int(over)))
+	}
+}
+
+// yield gives up as many blocks of a slot's list, the least recently used ones, as the index evicted from the slot, at
+// most so many: so the memory of the tree is bounded where that of the index is.
+func (x *Approx) yield(slot worker.Slot, most int) {
+	all := x.inner.Evicted(slot)
+	if all == 0 {
+		return
+	}
+	k, o := x.rank(slot), x.orderOf(slot)
+	for left := min(uint64(most), all-k.evicted); left > 0 && o.first != none; {
+		n := uint64(x.shorten(o, int(left)))
+		x.stats.Evicted += n
+		k.evicted += n
+		left -= n
+	}
+	x.flush()
+}
+
+// shorten takes at most n blocks from the end of the first run of a list, and tells how many.
+func (x *Approx) shorten(o *order, n int) int {
+	id := o.first
+	r := &x.tree.runs[id]
+	n = min(n, len(r.hashes), sectionBlocks)
+	if x.goneSlot != r.slot || len(x.gone.Removed)+n > sectionBlocks {
+		x.flush()
+	}
+	x.goneSlot = r.slot
+	for i := range n {
+		x.gone.Removed = append(x.gone.Removed, block.EngineHash(r.hashes[len(r.hashes)-1-i]))
+	}
+	x.ranks[r.slot].blocks -= int64(n)
+	x.tree.shorten(o, id, n)
+	return n
+}
+
+// flush makes the index forget what is gone.
+func (x *Approx) flush() {
+	if len(x.gone.Removed) == 0 {
+		return
+	}
+	// A removal is never refused; a name that is unknown was evicted by the index itself.
+	_, _ = x.inner.Apply(x.goneSlot, &x.gone, index.Set)
+	x.gone.Removed = x.gone.Removed[:0]
+}
+
+// clear forgets the blocks and the leases of a slot.
+func (x *Approx) clear(slot worker.Slot) {
+	k := &x.ranks[slot]
+	o := x.orderOf(slot)
+	for id := range x.tree.runs {
+		if k.blocks == 0 {
+			break
+		}
+		if r := &x.tree.runs[id]; r.slot == slot && len(r.hashes) > 0 {
+			k.blocks -= int64(len(r.hashes))
+			x.tree.take(o, runID(id))
+			x.tree.discard(runID(id))
+		}
+	}
+	x.tree.shrink()
+	for id, l := range x.leases {
+		if l.slot == slot {
+			delete(x.leases, id)
+		}
+	}
+	k.private, k.evicted = 0, 0
+	x.inner.Drop(slot)
+}
