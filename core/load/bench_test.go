@@ -2,48 +2,97 @@ package load_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/workload"
 	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// Booking and freeing 256 blocks: of a prompt that is new, and of one whose first third others hold too.
-func BenchmarkBookFree(b *testing.B) {
-	for _, slots := range []int{64, 512, 4096} {
-		l := filled(slots, 16, 256)
-		for name, p := range map[string][]uint64{"new": {77, 256}, "shared": {1, 85}} {
-			prompt := append(chain(p[0], int(p[1])), chain(5, 256-int(p[1]))...)
-			b.Run(fmt.Sprintf("prompt=%s/workers=%d", name, slots), func(b *testing.B) {
+// active gives a ledger in the steady state of the peers' workload `active`: 16 requests per worker, each of 128 blocks, of
+// which 64 are a shared prefix; and more requests of that kind.
+func active(workers, more int, modeled bool) (*load.Ledger, [][]block.SequenceHash) {
+	l := load.New(load.Options{})
+	source := workload.NewActive()
+	n := workers * workload.ActivePerWorker
+	for k := range n {
+		b := load.Booking{
+			ID: fmt.Sprintf("req-%d", k), Slot: worker.Slot(k % workers), Sequences: source.Request(k), PrefillTokens: 1024,
+			PrefillModeled: modeled, PrefillNanos: 1e15,
+		}
+		if err := l.Book(b, 0); err != nil {
+			panic(err)
+		}
+	}
+	prompts := make([][]block.SequenceHash, more)
+	for k := range prompts {
+		prompts[k] = source.Request(9_000_000 + k)
+	}
+	return l, prompts
+}
+
+// BenchmarkLife books a request, ends its prefill, adds an output block and frees it; the steps are those peers report.
+func BenchmarkLife(b *testing.B) {
+	const batch = 4096
+	half := 0.5
+	for _, workers := range []int{8, 64, 512, 4096} {
+		l, prompts := active(workers, batch, false)
+		ids := make([]string, batch)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("more-%d", i)
+		}
+		steps := []struct {
+			name string
+			do   func(i int)
+		}{
+			{"add", func(i int) {
+				_ = l.Book(load.Booking{ID: ids[i], Slot: worker.Slot(i * 7919 % workers), Sequences: prompts[i], PrefillTokens: 1024}, 1)
+			}},
+			{"prefill_complete", func(i int) { _ = l.PrefillComplete(ids[i], 1) }},
+			{"output_block", func(i int) { _ = l.AddOutputBlocks(ids[i], 1, &half, 1) }},
+			{"free", func(i int) { _ = l.Free(ids[i], 1) }},
+		}
+		for only := range steps {
+			b.Run(fmt.Sprintf("step=%s/workers=%d", steps[only].name, workers), func(b *testing.B) {
 				b.ReportAllocs()
-				for range b.N {
-					_ = l.Book(load.Booking{ID: "x", Slot: 3, Sequences: prompt, PrefillTokens: 96}, 1)
-					_ = l.Free("x", 1)
+				b.StopTimer()
+				for done := 0; done < b.N; done += batch {
+					for at, step := range steps {
+						if at == only {
+							b.StartTimer()
+						}
+						for i := range batch {
+							step.do(i)
+						}
+						b.StopTimer()
+					}
 				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64((b.N+batch-1)/batch*batch), "ns/request")
 			})
 		}
 	}
 }
 
-// The overlap of a 256-block prompt with all slots: its first third is held by all of them.
-func BenchmarkMatched(b *testing.B) {
-	for _, slots := range []int{8, 64, 512, 4096} {
-		l := filled(slots, 16, 256)
-		query := chain(1, 256)
-		copy(query[85:], chain(2, 256))
-		dst := make([]uint32, slots)
-		b.Run(fmt.Sprintf("workers=%d", slots), func(b *testing.B) {
-			b.ReportAllocs()
-			for range b.N {
-				l.Matched(dst, query)
-			}
-		})
-	}
-}
-
-func BenchmarkOutputBlock(b *testing.B) {
-	l := filled(64, 16, 256)
-	half := 0.5
-	for range b.N {
-		_ = l.AddOutputBlocks("3-3", 1, &half, 1)
+// BenchmarkPotentialLoads works out what every rank would be busy with if it took a prompt of 128 blocks and 2,048 tokens.
+func BenchmarkPotentialLoads(b *testing.B) {
+	for _, modeled := range []bool{false, true} {
+		for _, workers := range []int{8, 64, 512, 4096} {
+			l, prompts := active(workers, 64, modeled)
+			depth, tokens, blocks := make([]uint32, workers), make([]int64, workers), make([]int64, workers)
+			b.Run("modeled="+strconv.FormatBool(modeled)+"/workers="+strconv.Itoa(workers), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := range b.N {
+					prompt := prompts[i%len(prompts)]
+					l.Expire(int64(i))
+					l.Matched(depth, prompt)
+					for slot, busy := range l.Loads() {
+						tokens[slot] = busy.ActivePrefillTokens + 2048
+						blocks[slot] = busy.ActiveBlocks + int64(len(prompt)) - int64(depth[slot])
+					}
+				}
+			})
+		}
 	}
 }

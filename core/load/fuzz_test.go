@@ -108,6 +108,8 @@ func (p *pair) step(op, a, b, c byte) {
 		case c < 32:
 			origin := load.Origin(b % 3)
 			require.Equal(p.t, p.model.DropOrigin(origin, p.now), p.ledger.DropOrigin(origin, p.now))
+		case c < 40:
+			p.ledger.Reserve(int(a) % 8)
 		}
 	}
 	p.compare(id, prompt(c, a, p.prompt))
