@@ -5,14 +5,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/workload"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// Scoring and picking: different candidates, all equal (ties), at a temperature, and in the modes that are not plain.
+// Scoring and picking, as the peer's select is measured: different candidates, all equal (ties), at a temperature, and in the modes that are not plain.
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{8, 64, 512, 4096} {
-		cands, req := spread(n)
+		cands, req := selection(n)
 		tiers := slices.Clone(cands)
 		for i := range tiers {
 			tiers[i].HostBlocks = uint32(i % 7)
@@ -44,6 +45,16 @@ func BenchmarkSelect(b *testing.B) {
 			})
 		}
 	}
+}
+
+// selection is the situation that the peer's selection is measured in.
+func selection(n int) ([]schedule.Candidate, schedule.Request) {
+	cands := make([]schedule.Candidate, n)
+	for i := range cands {
+		s := workload.NewSelection(i)
+		cands[i] = schedule.Candidate{DeviceBlocks: uint32(s.CachedTokens / 16), ActivePrefillTokens: int64(s.PrefillTokens), ActiveBlocks: int64(s.ActiveBlocks), ActiveRequests: int64(s.ActiveRequests)}
+	}
+	return cands, tracked(2048, 16)
 }
 
 // What constraints cost, from a pinned worker to none.
