@@ -19,7 +19,7 @@ func Check(t testing.TB, l *Ledger) {
 		load map[worker.Slot]tally
 	}
 	want := usage{map[nodeID]uint32{}, map[worker.Slot]tally{}}
-	live := 0
+	live, remote := 0, 0
 	for i, r := range l.requests {
 		if i == 0 {
 			require.Equal(t, request{}, r)
@@ -30,6 +30,9 @@ func Check(t testing.TB, l *Ledger) {
 			continue
 		}
 		live++
+		if r.origin != 0 {
+			remote++
+		}
 		require.Equal(t, uint32(i), l.byID[r.id])
 		require.NotContains(t, l.late.live, r.id)
 		want.ends[r.leaf]++
@@ -42,6 +45,7 @@ func Check(t testing.TB, l *Ledger) {
 		want.load[r.slot] = sum
 	}
 	require.Len(t, l.byID, live)
+	require.Equal(t, remote, l.remote)
 	require.Len(t, l.free, len(l.requests)-1-live)
 	order := walk(t, l, &l.deadlines, byDeadline)
 	require.Len(t, order, live)

@@ -64,6 +64,8 @@ type Ledger struct {
 	byID      map[string]uint32
 	requests  []request // the first is nobody
 	free      []uint32  // indices of requests that are not live
+	remote    int       // live requests of other routers, at most maxRemote
+	maxRemote int
 	deadlines list
 	tallies   []tally // by slot; slots beyond are empty
 	loads     []Load  // by slot; the prefill tokens of decaying slots as of decayed or later
@@ -80,7 +82,7 @@ func New(opts Options) *Ledger {
 		expiry = DefaultExpiryNanos
 	}
 	return &Ledger{
-		expiry: expiry, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
+		expiry: expiry, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
 		tree: newTree(), late: newRemembered(),
 	}
 }
@@ -110,6 +112,9 @@ func (l *Ledger) Book(b Booking, now int64) error {
 		private: int64(b.Private), privateWeight: int64(b.Private) * unit, live: true,
 	}
 	l.byID[b.ID] = i
+	if b.Origin != 0 {
+		l.remote++
+	}
 	r.deadline = addSaturating(now, l.expiry)
 	l.deadlines.push(l.requests, byDeadline, i)
 	t := &l.tallies[b.Slot]
@@ -227,6 +232,9 @@ func (l *Ledger) check(b *Booking) error {
 	if b.Slot >= MaxSlots {
 		return fmt.Errorf("%w: slot %d of %q is not below %d", ErrInvalid, b.Slot, b.ID, MaxSlots)
 	}
+	if b.Origin != 0 && l.remote >= l.maxRemote {
+		return fmt.Errorf("%w: %d requests of other routers are booked, %q would be one too many", ErrInvalid, l.remote, b.ID)
+	}
 	var none tally
 	t := &none
 	if int(b.Slot) < len(l.tallies) {
@@ -295,6 +303,9 @@ func (l *Ledger) release(i uint32, now int64) {
 	}
 	l.deadlines.remove(l.requests, byDeadline, i)
 	delete(l.byID, r.id)
+	if r.origin != 0 {
+		l.remote--
+	}
 	*r = request{}
 	l.free = append(l.free, i)
 	l.show(slot)

@@ -5,6 +5,10 @@ import "github.com/dynamo-go/dynamo-go/core/worker"
 // Origin names the router that placed a request: 0 is this one, others are what replicas call themselves.
 type Origin uint64
 
+// maxRemote bounds what other routers may book here: far beyond what a fleet serves at a time, and a bound on what a peer
+// that has gone wrong can take.
+const maxRemote = 1 << 20
+
 // Placement says where a request is booked, and by whom.
 type Placement struct {
 	Rank   worker.Rank

@@ -85,3 +85,18 @@ func TestRequestsOfOtherRoutersExpireWithoutProgress(t *testing.T) {
 	_, ok = l.NextExpiry()
 	require.False(t, ok)
 }
+
+func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
+	l := load.New(load.Options{})
+	load.SetMaxRemote(l, 2)
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 0))
+	}
+	err := l.Book(load.Booking{ID: "c", Origin: elsewhere, Sequences: chain(1, 3)}, 0)
+	require.ErrorIs(t, err, load.ErrInvalid)
+	require.ErrorContains(t, err, `"c"`)
+	require.NoError(t, l.Book(load.Booking{ID: "c"}, 0), "own requests have no bound")
+	require.True(t, l.RemoteFree("a", 0, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "d", Origin: elsewhere}, 0))
+	load.Check(t, l)
+}
