@@ -37,5 +37,6 @@
 // The numbers are those of Dynamo 1.6.1's active sequences, but for decay, which is exact where Dynamo's floating point
 // may be a token off. Package load/model is the literal truth that fuzzing compares with.
 //
-// Limits: MaxSlots slots, 2^20 requests of other routers, 2^32 blocks, 2^53 prompt tokens and 2^62 ns of prefill booked per slot, at most 65,536 remembered ids.
+// Limits: MaxSlots slots; 2^32 blocks, 2^53 prompt tokens and 2^62 ns of prefill booked per slot; 2^20 requests of other
+// routers; 65,536 remembered ids.
 package load
