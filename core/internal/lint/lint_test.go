@@ -37,13 +37,15 @@ var imports = map[string][]string{
 	"core/load/model":        {"core/block", "core/load", "core/worker"},
 	"core/schedule":          {"core/load", "core/worker"},
 	"core/schedule/model":    {"core/schedule", "core/worker"},
+	"core/affinity":          {"core/worker"},
+	"core/affinity/model":    {"core/affinity", "core/worker"},
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/worker", "core/zmq"},
+	"core/router":            {"core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
@@ -51,7 +53,7 @@ var imports = map[string][]string{
 var libraries = map[string][]string{
 	"github.com/go-zeromq/zmq4":      {"core/zmq"},
 	"github.com/vmihailenco/msgpack": {"core/wire"},
-	"github.com/tidwall/btree":       {"core/load"},
+	"github.com/tidwall/btree":       {"core/affinity", "core/load"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
 	"github.com/stretchr/testify":    {"core/index/indextest"},
@@ -59,7 +61,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule", "core/affinity"}
 
 type file struct {
 	pkg, path string
