@@ -11,18 +11,10 @@ type order struct {
 }
 
 // push puts a run that is in no list at the end.
-func (t *tree) push(o *order, id runID) { t.insertAfter(o, o.last, id) }
-
-// insertAfter puts a run that is in no list behind another, or at the front if at is none.
-func (t *tree) insertAfter(o *order, at, id runID) {
-	next := o.first
-	if at != none {
-		next = t.runs[at].next
-	}
-	r := &t.runs[id]
-	r.prev, r.next, r.listed = at, next, true
-	t.link(o, at, id)
-	t.link(o, id, next)
+func (t *tree) push(o *order, id runID) {
+	t.runs[id].listed = true
+	t.link(o, o.last, id)
+	t.link(o, id, none)
 }
 
 // take takes a run out, if it is in.
@@ -35,7 +27,7 @@ func (t *tree) take(o *order, id runID) {
 	r.prev, r.next, r.listed = none, none, false
 }
 
-// link makes two runs neighbours; none is the list's end on its side.
+// link makes two runs neighbours; none is what is before the first and after the last.
 func (t *tree) link(o *order, a, b runID) {
 	if a == none {
 		o.first = b

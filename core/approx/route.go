@@ -145,7 +145,7 @@ func check(slot worker.Slot, q index.Query) error {
 }
 
 // put makes a slot have the blocks that continue a run, or the whole prompt if that is none. It gives the run that ends
-// with the last of them, in no list if it is new, and how many of them the slot had already.
+// with the last of them, for the caller to put into the list, and how many of them the slot had already.
 func (x *Approx) put(slot worker.Slot, from runID, q index.Query) (end runID, known int, err error) {
 	x.yield(slot, x.section+2*len(q.Sequences))
 	at := x.tree.find(slot, from, q.Sequences)
@@ -160,7 +160,7 @@ func (x *Approx) put(slot worker.Slot, from runID, q index.Query) (end runID, kn
 	}
 	end = at.run
 	if end != none && at.within < len(x.tree.runs[end].hashes) {
-		end = x.tree.split(x.orderOf(slot), end, at.within)
+		end = x.tree.split(end, at.within)
 	}
 	if rest := q.Sequences[at.depth:]; len(rest) > 0 {
 		end = x.tree.add(slot, end, rest)

@@ -160,20 +160,18 @@ func (t *tree) unhead(id runID) {
 	delete(t.heads, edgeOf(r.slot, r.parent, r.hashes[0]))
 }
 
-// split cuts a run after n blocks and gives the run of the first n. The rest keeps its id, so that whatever continues it
-// or ends with it is left alone.
-func (t *tree) split(o *order, id runID, n int) runID {
-	upper := t.runs[id]
-	upper.hashes, upper.children, upper.listed = slices.Clone(upper.hashes[:n]), 1, false
-	up := t.newRun(upper)
+// split cuts a run after n blocks and gives the run of the first n, in no list, for it is about to be used. The rest keeps
+// its id, so that whatever continues it or ends with it is left alone.
+func (t *tree) split(id runID, n int) runID {
+	r := &t.runs[id]
+	up := t.newRun(run{
+		hashes: slices.Clone(r.hashes[:n]), deadline: r.deadline, parent: r.parent, children: 1, refs: r.refs, slot: r.slot,
+	})
 	t.head(up) // in place of id
 	lower := &t.runs[id]
 	lower.parent = up
 	t.keep(id, slices.Clone(lower.hashes[n:]))
 	t.head(id)
-	if lower.listed {
-		t.insertAfter(o, id, up)
-	}
 	return up
 }
 
@@ -184,7 +182,8 @@ func (t *tree) keep(id runID, hashes []block.SequenceHash) {
 	r.hashes = hashes
 }
 
-// tidy joins runs on the way up from one, whose id stays.
+// tidy joins runs on the way up from one, whose id stays. They were just used together: those of them in the list are
+// neighbours there, and have one deadline.
 func (t *tree) tidy(o *order, id runID) {
 	for id != none {
 		parent := t.runs[id].parent
@@ -196,12 +195,11 @@ func (t *tree) tidy(o *order, id runID) {
 	}
 }
 
-// mayJoin tells whether a run and one that continues it are used alike. As many references mean that no request ends
-// between them.
+// mayJoin tells whether a run and one that continues it have a future together. As many references mean that no request
+// ends between them.
 func (t *tree) mayJoin(parent, id runID) bool {
 	p, c := &t.runs[parent], &t.runs[id]
-	return parent != none && p.children == 1 && len(c.hashes) <= mergeMax && p.refs == c.refs && p.deadline == c.deadline &&
-		p.listed == c.listed && (!c.listed || c.next == parent)
+	return parent != none && p.children == 1 && p.refs == c.refs && len(c.hashes) <= mergeMax
 }
 
 // join puts the blocks of parent before those of a run, its only continuation.

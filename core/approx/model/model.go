@@ -37,7 +37,6 @@ type lease struct {
 // Approx has the methods and the semantics of approx.Approx.
 type Approx struct {
 	ttl      int64
-	latest   int64
 	releases int
 	ranks    map[worker.Slot]*rank
 	leases   map[string]*lease
