@@ -22,8 +22,12 @@ const (
 	// bucketNanos is what deadlines are rounded up to.
 	bucketNanos = 100_000_000
 
-	// sectionBlocks bounds what one caller ends under the lock, besides twice what it routes, to tens of microseconds.
-	sectionBlocks = 256
+	// sectionBlocks bounds what a match ends that finds blocks due, and what a route ends besides twice what it brings: some
+	// microseconds, for the removal of a block from the index costs a tenth to a third of one.
+	sectionBlocks = 32
+
+	// batchBlocks bounds what Expire ends under one lock, and the names in one event for the index.
+	batchBlocks = 256
 )
 
 // Options of New.
@@ -61,7 +65,7 @@ type lease struct {
 type Approx struct {
 	inner   index.Index
 	ttl     int64
-	section int          // sectionBlocks, but in tests
+	section int          // sectionBlocks, but for tests
 	due     atomic.Int64 // no block ends before; math.MaxInt64: none ends. Written under mu
 
 	mu       sync.Mutex
@@ -91,25 +95,22 @@ func New(inner index.Index, o Options) *Approx {
 // Match appends a row per slot that is presumed to hold the first block, as index.Match does. While nothing is due it
 // takes no lock of Approx.
 func (x *Approx) Match(dst []index.Overlap, q index.Query, now int64) []index.Overlap {
-	if now < x.due.Load() || !x.expireSome(now) {
+	if now < x.due.Load() || !x.expireSome(now, x.section) {
 		return x.inner.Match(dst, q)
 	}
 	from := len(dst)
 	dst = x.inner.Match(dst, q)
-	if len(dst) == from {
-		return dst
-	}
-	if len(q.Sequences) < len(q.Hashes) {
+	if len(q.Sequences) != len(q.Hashes) {
 		q.Sequences = block.Sequences(nil, q.Hashes)
 	}
 	return x.cut(dst, from, q.Sequences, now)
 }
 
-// expireSome ends a section of what is due, and tells whether that left any.
-func (x *Approx) expireSome(now int64) bool {
+// expireSome ends at most so many blocks that are due, and tells whether that left any.
+func (x *Approx) expireSome(now int64, blocks int) bool {
 	x.mu.Lock()
 	defer x.settle()
-	x.expire(now, x.section)
+	x.expire(now, blocks)
 	return x.pending(now)
 }
 
@@ -129,9 +130,9 @@ func (x *Approx) cut(dst []index.Overlap, from int, seqs []block.SequenceHash, n
 	return kept
 }
 
-// Expire ends all that is due. Others get in between sections.
+// Expire ends all that is due. Others get in between batches.
 func (x *Approx) Expire(now int64) {
-	for x.expireSome(now) {
+	for x.expireSome(now, batchBlocks) {
 	}
 }
 
@@ -264,8 +265,8 @@ func (x *Approx) yield(slot worker.Slot, most int) {
 func (x *Approx) shorten(o *order, n int) int {
 	id := o.first
 	r := &x.tree.runs[id]
-	n = min(n, len(r.hashes), sectionBlocks)
-	if x.goneSlot != r.slot || len(x.gone.Removed)+n > sectionBlocks {
+	n = min(n, len(r.hashes), batchBlocks)
+	if x.goneSlot != r.slot || len(x.gone.Removed)+n > batchBlocks {
 		x.flush()
 	}
 	x.goneSlot = r.slot

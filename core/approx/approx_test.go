@@ -305,7 +305,7 @@ func TestManyBlocksDueAtOnceAreHiddenBeforeTheyAreGone(t *testing.T) {
 		require.Empty(t, x.Match(nil, unlike(i*9+3, 50), second))
 		require.Equal(t, before-100*(i+1), inner.Stats().Pairs, "one section a match")
 	}
-	dst := x.Match([]index.Overlap{{Slot: 7, Depth: 7}}, index.Query{Hashes: unlike(99, 50).Hashes, Sequences: unlike(99, 50).Sequences}, second)
+	dst := x.Match([]index.Overlap{{Slot: 7, Depth: 7}}, index.Query{Hashes: unlike(99, 50).Hashes}, second)
 	require.Equal(t, []index.Overlap{{Slot: 7, Depth: 7}, {Slot: 0, Depth: 10}}, dst)
 	require.Equal(t, 10, x.Stats(second).Index.Pairs)
 	require.Equal(t, uint64(4990), x.Stats(second).Expired, "all but the ten that were used again")

@@ -61,34 +61,34 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 }
 
-// Matching a prompt of 256 blocks that 64 ranks hold: nothing is due, or more than anybody ends in the meantime.
+// Matching a prompt of 256 blocks that 64 ranks hold: nothing is due, or always more than a match ends.
 func BenchmarkMatch(b *testing.B) {
 	for _, due := range []bool{false, true} {
 		b.Run(fmt.Sprintf("blocks=256/workers=64/due=%v", due), func(b *testing.B) {
 			x, q := fresh(second), benchPrompts(1)[0]
 			now := int64(0)
 			fill := func() {
+				for i := range 64 * 40 {
+					_ = x.Route(worker.Slot(i%64), unlike(1000+i/64, 256), now)
+				}
 				for slot := range worker.Slot(64) {
-					for i := range 40 {
-						_ = x.Route(slot, unlike(1000+i, 256), now)
-					}
 					_ = x.Route(slot, q, now+second/2)
 				}
 			}
 			fill()
 			dst := make([]index.Overlap, 0, 64)
-			at := now
-			if due {
-				at += second
-			}
 			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if due && i%2000 == 1999 {
+			for i := 1; b.Loop(); i++ {
+				if due && i%20_000 == 0 {
 					b.StopTimer()
-					now += 10 * second
-					at = now + second
+					now += second
+					x.Expire(now)
 					fill()
 					b.StartTimer()
+				}
+				at := now
+				if due {
+					at += second
 				}
 				dst = x.Match(dst[:0], q, at)
 			}

@@ -20,8 +20,9 @@
 // better witness than a presumption.
 //
 // Time is a parameter, nanoseconds on any one clock that does not go back. No goroutine: expiry is lazy, and whoever looks
-// first ends what is due, sectionBlocks at a time. A match that finds more due than that cuts its result down to what
-// lives instead of waiting; so it is exact, and bounded by one section and a walk per matched rank.
+// first ends what is due: a match some blocks only, a route twice as many as it brings, so that nothing piles up. A match that
+// finds more due than it ends cuts its result down to what lives, by a walk per matched rank. So it is exact, however much
+// is due at once, and never waits for more than one other caller's share at a time.
 //
 // Structure: per rank a radix tree over sequence hashes whose edges are runs of blocks that came and were used together, and
 // a list of runs by last use. A prompt's use moves its runs to the end of the list, the last run first: so the list is in
