@@ -23,6 +23,8 @@ type Config struct {
 	PrefillLoadScale          float64 `json:"prefill_load_scale"`           // weight of prefill against decode; 1
 	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"` // blocks per active request; 0
 	RouterTemperature         float64 `json:"router_temperature"`           // 0 picks the cheapest; above it samples; 0
+	// OverlapScoreMinBlocks is not Dynamo's: overlap of fewer blocks is worth nothing; 0. See docs/tuning.md.
+	OverlapScoreMinBlocks uint32 `json:"overlap_score_min_blocks"`
 	// OverlapScoreWeight is deprecated: it sets PrefillLoadScale, and 0 also sets OverlapScoreCredit to 0.
 	OverlapScoreWeight *float64 `json:"overlap_score_weight"`
 
@@ -70,6 +72,7 @@ func DefaultConfig() Config {
 		PrefillLoadScale:                      w.PrefillLoadScale,
 		DecodeActiveRequestWeight:             w.DecodeActiveRequestWeight,
 		RouterTemperature:                     w.Temperature,
+		OverlapScoreMinBlocks:                 w.MinOverlapBlocks,
 		RouterTrackActiveBlocks:               true,
 		RouterAssumeKVReuse:                   true,
 		RouterTrackPrefillTokens:              true,
@@ -96,6 +99,7 @@ var working = map[string]bool{
 	"prefill_load_scale":           true,
 	"decode_active_request_weight": true,
 	"router_temperature":           true,
+	"overlap_score_min_blocks":     true,
 	"overlap_score_weight":         true,
 	"router_track_active_blocks":   true,
 	"router_assume_kv_reuse":       true,
@@ -224,6 +228,7 @@ func (c Config) Weights() schedule.Weights {
 		HostWeight:                c.HostCacheHitWeight,
 		DiskWeight:                c.DiskCacheHitWeight,
 		Temperature:               c.RouterTemperature,
+		MinOverlapBlocks:          c.OverlapScoreMinBlocks,
 	}
 	if c.OverlapScoreWeight != nil {
 		w.SetOverlapScoreWeight(*c.OverlapScoreWeight)

@@ -361,3 +361,21 @@ func BenchmarkBestWorker(b *testing.B) {
 		})
 	}
 }
+
+func TestOverlapBelowTheMinimumDrawsNobody(t *testing.T) {
+	config := router.DefaultConfig()
+	config.OverlapScoreMinBlocks = 3
+	k := newKit(t, 16, config).workers(1, 2)
+	prompt := tokens(1, 64)
+	k.store(1, 0, prompt[:32])
+	costs := func() []float64 {
+		e, err := k.Explain(ask(prompt))
+		require.NoError(t, err)
+		require.EqualValues(t, 3, e.Weights.OverlapScoreMinBlocks)
+		return []float64{float64(*e.Workers[0].Cost), float64(*e.Workers[1].Cost)}
+	}
+	require.Equal(t, []float64{8, 8}, costs())
+	k.store(1, 0, prompt[:48])
+	require.Equal(t, []float64{5, 8}, costs())
+	require.EqualValues(t, 3, k.best(ask(prompt)).OverlapBlocks)
+}

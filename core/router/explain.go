@@ -27,6 +27,7 @@ type WeightsShown struct {
 	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"`
 	SharedCacheMultiplier     float64 `json:"shared_cache_multiplier"`
 	RouterTemperature         float64 `json:"router_temperature"`
+	OverlapScoreMinBlocks     uint32  `json:"overlap_score_min_blocks"`
 }
 
 // RankShown is one rank as the decision sees it.
@@ -65,7 +66,7 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 	out := Explanation{
 		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
 		Weights: WeightsShown{t.weights.OverlapCredit, t.weights.CreditDecay, t.weights.PrefillLoadScale,
-			t.weights.DecodeActiveRequestWeight, t.weights.SharedMultiplier, t.weights.Temperature},
+			t.weights.DecodeActiveRequestWeight, t.weights.SharedMultiplier, t.weights.Temperature, t.weights.MinOverlapBlocks},
 	}
 	err := r.see(&q.Prompt, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)

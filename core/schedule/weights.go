@@ -17,9 +17,9 @@ type Weights struct {
 	SharedMultiplier          float64 // shared_cache_multiplier: credit of a block in a shared cache
 	Temperature               float64 // router_temperature: 0 takes the cheapest
 
-	// MinOverlapBlocks is the overlap, over device, host and disk, from which on a rank is credited for it; 0 and 1 credit
-	// all. Dynamo has no such setting. Set above the length of a common system prompt, it keeps that prompt from
-	// drawing everyone to the rank that happened to see it first.
+	// MinOverlapBlocks (overlap_score_min_blocks) is the overlap, over device, host and disk, from which on a rank is
+	// credited for it; 0 and 1 credit all. Dynamo has no such setting. Set above the length of a common system prompt,
+	// it keeps that prompt from drawing everyone to the rank that happened to see it first; see docs/tuning.md.
 	MinOverlapBlocks uint32
 }
 
