@@ -27,7 +27,7 @@
 // Structure: per rank a radix tree over sequence hashes whose edges are runs of blocks that came and were used together, and
 // a list of runs by last use. A prompt's use moves its runs to the end of the list, the last run first: so the list is in
 // order of deadlines (or releases), within a deadline by depth, its head is always a leaf, and what a use costs is the
-// comparison of the prompt with its runs. Memory is 8 bytes a block and some hundred a run, besides the index.
+// comparison of the prompt with its runs. Memory is 8 bytes a block and some 160 a run, besides the index.
 //
 // Limits: the memory of runs is used again when they end, but given back only when none is left; Drop and SetCapacity walk
 // all runs. One mutex serialises everything but matches when nothing is due.
