@@ -39,6 +39,8 @@ var statuses = []struct {
 	{router.ErrDuplicateWorker, C.DGO_DUPLICATE_WORKER},
 	{router.ErrNoWorkers, C.DGO_NO_WORKERS},
 	{router.ErrEventRefused, C.DGO_EVENT_REFUSED},
+	{router.ErrFileError, C.DGO_FILE_ERROR},
+	{router.ErrSnapshotRefused, C.DGO_SNAPSHOT_REFUSED},
 	{router.ErrClosed, C.DGO_CLOSED},
 	{tail.ErrTimeout, C.DGO_TIMEOUT},
 	{tail.ErrClosed, C.DGO_CLOSED},

@@ -239,6 +239,43 @@ func dgo_go_router_load_events(h C.dgo_router, p *C.char, n C.size_t, e *C.dgo_e
 	})
 }
 
+// fileCall is routerCall with a path.
+func fileCall(h C.dgo_router, p *C.char, n C.size_t, e *C.dgo_error, body func(r *router.Router, path string) error) C.dgo_status {
+	return routerCall(h, e, func(r *router.Router) error {
+		path, ok, err := text(p, n, "path")
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: path is NULL", errArgument)
+		}
+		if err != nil {
+			return err
+		}
+		return body(r, path)
+	})
+}
+
+//export dgo_go_router_save
+func dgo_go_router_save(h C.dgo_router, p *C.char, n C.size_t, e *C.dgo_error) C.dgo_status {
+	return fileCall(h, p, n, e, func(r *router.Router, path string) error { return r.Save(path) })
+}
+
+//export dgo_go_router_load
+func dgo_go_router_load(h C.dgo_router, p *C.char, n C.size_t, ranks *C.size_t, e *C.dgo_error) C.dgo_status {
+	return fileCall(h, p, n, e, func(r *router.Router, path string) error {
+		if ranks == nil {
+			_, err := r.Load(path)
+			return err
+		}
+		if err := out(ranks, "ranks"); err != nil {
+			return err
+		}
+		n, err := r.Load(path)
+		if err == nil {
+			*ranks = C.size_t(n)
+		}
+		return err
+	})
+}
+
 //export dgo_go_router_health
 func dgo_go_router_health(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
 	return routerJSON(h, b, "health", e, func(r *router.Router) (any, error) { return r.Health() })

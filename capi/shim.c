@@ -86,6 +86,8 @@ PUBLIC const char *dgo_status_name(dgo_status status) {
     NAME(DISCONNECTED);
     NAME(CANCELLED);
     NAME(WORKER_ERROR);
+    NAME(FILE_ERROR);
+    NAME(SNAPSHOT_REFUSED);
   }
   return NULL;
 #undef NAME
@@ -187,6 +189,16 @@ PUBLIC dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, 
 PUBLIC dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t size, dgo_error *error) {
   ENTER(error);
   return dgo_go_router_load_events(router, ARRAY(char, events, size), size, error);
+}
+
+PUBLIC dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_save(router, ARRAY(char, path, path_size), path_size, error);
+}
+
+PUBLIC dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size, size_t *ranks, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_load(router, ARRAY(char, path, path_size), path_size, OBJECT(size_t, ranks), error);
 }
 
 PUBLIC dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error) {

@@ -42,7 +42,8 @@
  *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
  *              a kind.
  *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
- *   Blocking   No call but dgo_mocker_close blocks longer than 100 ms, and none does network I/O: sockets have threads of their own.
+ *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_router_save and dgo_router_load, whose comments
+ *              say how long; and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
  *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
@@ -94,7 +95,9 @@ enum {
   DGO_CANNOT_CONNECT = 16,      /* an address cannot be bound or reached */
   DGO_DISCONNECTED = 17,        /* reserved for the request plane */
   DGO_CANCELLED = 18,           /* reserved for the request plane */
-  DGO_WORKER_ERROR = 19         /* reserved for the request plane */
+  DGO_WORKER_ERROR = 19,        /* reserved for the request plane */
+  DGO_FILE_ERROR = 20,          /* a file cannot be read or written */
+  DGO_SNAPSHOT_REFUSED = 21     /* the file is no snapshot that this router can load */
 };
 
 /* Where a failed call explains itself. Caller-owned; 512 bytes; set struct_size = sizeof(dgo_error). */
@@ -331,13 +334,33 @@ dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, dgo_err
  *          DGO_WORKER_NOT_FOUND | DGO_EVENT_REFUSED (the events before the refused one stay applied). */
 dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t size, dgo_error *error);
 
+/* dgo_router_save: write what all ranks hold to a file, for a router that starts later. The file is replaced at once or not
+ * at all. Each rank is saved at one position of its events. Bookings are not saved, and neither is what is presumed
+ * without events.
+ *   path  [in]  path_size bytes.
+ * Blocks: while it writes, about a second per ten million (block, rank) pairs; events wait so long, decisions do not.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. */
+dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size, dgo_error *error);
+
+/* dgo_router_load: read a file of dgo_router_save. Call it before the workers are added: a restored rank waits until its
+ * worker is. If it has event endpoints then, its blocks are kept only if the engine's replay shows that they are current;
+ * otherwise only if it had none before. Of registered ranks, those without event endpoints that hold nothing are restored too.
+ * dgo_router_remove_worker gives up what waits for a worker.
+ *   path   [in]  path_size bytes.
+ *   ranks  [out] NULL, or gets the number of ranks that were restored.
+ * Blocks: while it reads, at most a second per million pairs.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR | DGO_SNAPSHOT_REFUSED (foreign, of another
+ *          version or block size, torn, or corrupt: no rank has anything of it). */
+dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size, size_t *ranks, dgo_error *error);
+
 /* dgo_router_health: how complete the view of every rank is, and why.
  *   health  [out] JSON array of objects: worker_id, dp_rank, state, reason, since (Unix seconds), last_seq, counters.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);
 
 /* dgo_router_stats: how big the router is.
- *   stats  [out] JSON object with at least blocks, pairs, paths, bytes.
+ *   stats  [out] JSON object with at least blocks, pairs, paths, bytes, memory (the parts of bytes), evicted_blocks,
+ *                waiting_ranks (loaded and not added).
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error);
 

@@ -21,7 +21,7 @@ static void library(void) {
   CHECK(strcmp(dgo_version(), DGO_VERSION) == 0);
   CHECK(strcmp(dgo_status_name(DGO_OK), "OK") == 0);
   CHECK(strcmp(dgo_status_name(DGO_WORKER_ERROR), "WORKER_ERROR") == 0);
-  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(20) == NULL && dgo_status_name(INT32_MAX) == NULL);
+  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(22) == NULL && dgo_status_name(INT32_MAX) == NULL);
   dgo_buffer_free(NULL);
   dgo_buffer empty = {.struct_size = sizeof empty};
   dgo_buffer_free(&empty);
@@ -92,6 +92,8 @@ static void with(dgo_router router, dgo_status want) {
   STATUS(want, dgo_router_explain(router, tokens, 8, NULL, &buffer, NULL));
   STATUS(want, dgo_router_dump_events(router, &buffer, NULL));
   STATUS(want, dgo_router_load_events(router, "[]", 2, NULL));
+  STATUS(want, dgo_router_save(router, "/dev/null/x", 11, NULL));
+  STATUS(want, dgo_router_load(router, "/dev/null", 9, &count, NULL));
   STATUS(want, dgo_router_health(router, &buffer, NULL));
   STATUS(want, dgo_router_stats(router, &buffer, NULL));
 }
@@ -229,6 +231,7 @@ static void texts(dgo_router router) {
   STATUS(DGO_INTERNAL, dgo_router_free(router, nowhere, 8, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_add_output_block(router, "a", 1, -1, NULL, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_add_output_block(router, "a", 1, INT64_MAX, NULL, NULL));
+  char memory[32] = {0};
   const double bad[] = {-0.1, 1.1, 0.0 / 0.0};
   dgo_request request = {.struct_size = sizeof request};
   request.request_id = dgo_text("decaying");
@@ -241,6 +244,13 @@ static void texts(dgo_router router) {
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_apply_event(router, 1, "{}", SIZE_MAX, 0, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load_events(router, NULL, 0, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load_events(router, "", 0, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_save(router, NULL, 0, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_save(router, "\xff", 1, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_load(router, NULL, 0, NULL, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_load(router, "x", 1, ODD(size_t, memory), NULL));
+  STATUS(DGO_FILE_ERROR, dgo_router_save(router, "/dev/null/x", 11, NULL));
+  STATUS(DGO_FILE_ERROR, dgo_router_load(router, "", 0, NULL, NULL));
+  STATUS(DGO_SNAPSHOT_REFUSED, dgo_router_load(router, "/dev/null", 9, NULL, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_config_check(NULL, 0, NULL, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_config_check("[", 1, NULL, NULL));
   STATUS(DGO_OK, dgo_config_check("{}", 2, NULL, NULL));

@@ -25,6 +25,11 @@ var (
 	ErrNoWorkers = schedule.ErrNoWorkers
 	// ErrEventRefused: the event contradicts what the rank holds (unknown parent, broken chain). Nothing changed.
 	ErrEventRefused = errors.New("event refused")
+	// ErrFileError: a file cannot be read or written. Nothing changed, of the file either.
+	ErrFileError = errors.New("file error")
+	// ErrSnapshotRefused: the file is no snapshot that this router can load: foreign, of another version or block size, torn or
+	// corrupt. No rank has anything of it.
+	ErrSnapshotRefused = errors.New("snapshot refused")
 	// ErrClosed: the router was closed.
 	ErrClosed = errors.New("closed")
 )

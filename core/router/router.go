@@ -1,8 +1,10 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +42,9 @@ type Router struct {
 	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
 	scratch   sync.Pool     // *scratch
 
-	admin sync.Mutex // held by whoever adds or removes workers; outermost
+	admin sync.Mutex // held by whoever adds, removes, saves or loads workers; outermost
+
+	waiting map[worker.Rank]*waiting // loaded and not added; written under admin and mu, read under either
 
 	mu      sync.Mutex // guards everything below
 	closed  bool
@@ -80,12 +84,15 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		clock:     options.Clock,
 		started:   options.Clock(),
 		index:     index.New(index.Options{}),
+		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
 		ledger:    load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds()}),
 		rng:       rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)),
 	}
 	r.scratch.New = func() any { return new(scratch) }
+	// Not by Close: a match that is under way reads the index without a lock of the router.
+	runtime.AddCleanup(r, index.Index.Close, r.index)
 	return r, nil
 }
 
@@ -170,21 +177,26 @@ func (r *Router) Health() ([]RankHealth, error) {
 		return nil, ErrClosed
 	}
 	rows := make([]RankHealth, 0, len(r.ranks))
-	feeds := make([]*feed.Feed, 0, len(r.ranks))
+	ranks := make([]*rank, 0, len(r.ranks))
 	for _, k := range r.ranks {
 		rows = append(rows, RankHealth{WorkerID: k.id.ID, DPRank: k.id.DPRank, State: feed.Exact,
 			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: map[string]uint64{}})
-		feeds = append(feeds, k.feed)
+		ranks = append(ranks, k)
 	}
 	r.mu.Unlock()
-	for i, f := range feeds {
-		if f == nil {
-			continue
+	for i, k := range ranks {
+		if k.feed != nil {
+			s := k.feed.Status()
+			rows[i].State, rows[i].Reason, rows[i].Since, rows[i].Counters = s.State, s.Reason, seconds(s.Since), s.Counters
+			if s.HasSeq {
+				rows[i].LastSeq = &s.LastSeq
+			}
 		}
-		s := f.Status()
-		rows[i].State, rows[i].Reason, rows[i].Since, rows[i].Counters = s.State, s.Reason, seconds(s.Since), s.Counters
-		if s.HasSeq {
-			rows[i].LastSeq = &s.LastSeq
+		k.mu.Lock()
+		missing := cmp.Or(k.partial, r.evicted(k.slot))
+		k.mu.Unlock()
+		if missing != "" && rows[i].State == feed.Exact {
+			rows[i].State, rows[i].Reason = feed.Partial, missing
 		}
 	}
 	return rows, nil
@@ -197,11 +209,24 @@ type Stats struct {
 	Blocks         int    `json:"blocks"` // distinct blocks
 	Pairs          int    `json:"pairs"`  // (block, rank) pairs
 	Paths          int    `json:"paths"`
-	Bytes          int    `json:"bytes"` // of the index
+	Bytes          int    `json:"bytes"` // of the index: the sum of Memory
+	Memory         Memory `json:"memory"`
+	EvictedBlocks  uint64 `json:"evicted_blocks"` // that the bound took from the ranks, since each was last emptied
 	Workers        int    `json:"workers"`
 	Ranks          int    `json:"ranks"`
+	WaitingRanks   int    `json:"waiting_ranks"` // loaded from a snapshot, and not added
 	ActiveRequests int    `json:"active_requests"`
 	IgnoredEvents  uint64 `json:"ignored_events"` // events of host, disk and external tiers, or of foreign caches: not indexed
+}
+
+// Memory is where the bytes of the index are.
+type Memory struct {
+	Blocks int `json:"blocks"` // the blocks' hashes and names
+	Paths  int `json:"paths"`  // what is known of a run of blocks as a whole
+	Names  int `json:"names"`  // tables that find a block by its engine hash
+	Heads  int `json:"heads"`  // tables that find a block by its sequence hash
+	Sets   int `json:"sets"`   // sets of ranks
+	Rest   int `json:"rest"`   // everything else, free space included
 }
 
 // Stats counts what the router holds.
@@ -213,12 +238,14 @@ func (r *Router) Stats() (Stats, error) {
 		return Stats{}, ErrClosed
 	}
 	r.ledger.Expire(r.now())
-	active := 0
+	active, evicted := 0, uint64(0)
 	for _, k := range r.ranks {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)
+		evicted += r.index.Evicted(k.slot)
 	}
 	return Stats{
-		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes, Workers: len(r.workers), Ranks: len(r.ranks),
+		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes, Memory: Memory(ix.Memory),
+		EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
 		ActiveRequests: active, IgnoredEvents: r.ignored.Load(),
 	}, nil
 }

@@ -67,8 +67,9 @@ type rank struct {
 	feed   *feed.Feed // nil if events are applied directly
 	added  time.Time
 
-	mu   sync.Mutex // held while an event is applied; guards dead
-	dead bool       // removed: nothing may be applied any more
+	mu      sync.Mutex // held while an event is applied; guards what follows
+	dead    bool       // removed: nothing may be applied any more
+	partial string     // without a feed: why the view is partial, or ""
 }
 
 // workerState is a registered worker. spec and ranks change under Router.mu only.
@@ -154,23 +155,29 @@ func (r *Router) AddWorker(spec Worker) error {
 		return ErrClosed
 	}
 	w := r.workers[spec.ID]
-	n := r.table.Len() // a rank that goes keeps its slot until it is retired
+	n := r.table.Len() - len(r.waiting) // those that wait give way. A rank that goes keeps its slot until it is retired
 	for dp := range resolved {
 		if w == nil || w.ranks[dp] == nil {
 			n++
 		}
 	}
+	full := n+len(r.waiting) > index.MaxSlots
+	r.mu.Unlock() // r.admin is held: no worker joins or leaves meanwhile
 	if n > index.MaxSlots {
-		r.mu.Unlock()
 		return fmt.Errorf("%w: worker %d would make %d ranks; a router has at most %d", ErrInvalidArgument, spec.ID, n, index.MaxSlots)
 	}
+	if w != nil && !w.spec.sameEndpoints(&spec) {
+		return fmt.Errorf("%w: worker %d is registered with kv_events=%s replay=%s topic=%q host=%q; remove it before giving it others",
+			ErrDuplicateWorker, spec.ID, w.spec.KVEvents, w.spec.Replay, w.spec.Topic, w.spec.Host)
+	}
+	if full {
+		r.forget(r.waitingFor(0, true))
+	}
+	claimed := r.claim(spec.ID, resolved)
+	r.mu.Lock()
 	if w == nil {
 		w = &workerState{ranks: make(map[uint32]*rank)}
 		r.workers[spec.ID] = w
-	} else if !w.spec.sameEndpoints(&spec) {
-		r.mu.Unlock()
-		return fmt.Errorf("%w: worker %d is registered with kv_events=%s replay=%s topic=%q host=%q; remove it before giving it others",
-			ErrDuplicateWorker, spec.ID, w.spec.KVEvents, w.spec.Replay, w.spec.Topic, w.spec.Host)
 	}
 	w.spec = spec
 	var gone []*rank
@@ -181,7 +188,7 @@ func (r *Router) AddWorker(spec Worker) error {
 	}
 	for dp, e := range resolved {
 		if w.ranks[dp] == nil {
-			r.attach(w, dp, e)
+			r.attach(w, dp, e, claimed[dp])
 		}
 	}
 	r.recandidate()
@@ -190,12 +197,18 @@ func (r *Router) AddWorker(spec Worker) error {
 	return nil
 }
 
-// attach gives a worker one more rank, followed if it has an endpoint; recandidate makes it a candidate. r.mu is held.
-func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints) {
+// attach gives a worker one more rank, with what waited for it, if anything; followed if it has an endpoint. recandidate
+// makes it a candidate. r.mu is held.
+func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *waiting) {
 	id := worker.Rank{ID: w.spec.ID, DPRank: dp}
 	k := &rank{id: id, slot: r.table.Add(id), worker: w, added: r.clock()}
+	var resume *feed.Position
+	if delete(r.waiting, id); loaded != nil {
+		resume, k.partial = loaded.feed, loaded.partial
+	}
 	if e.events != "" {
-		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize, Sink: sink{r, w}})
+		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize,
+			Sink: sink{r, w}, Resume: resume})
 	}
 	w.ranks[dp] = k
 }
@@ -249,7 +262,7 @@ func (r *Router) retire(gone []*rank) {
 	r.mu.Unlock()
 }
 
-// RemoveWorker forgets a worker: its blocks, its bookings, its feeds.
+// RemoveWorker forgets a worker: its blocks, its bookings, its feeds; also one that was loaded and never added.
 func (r *Router) RemoveWorker(id uint64) error {
 	r.admin.Lock()
 	defer r.admin.Unlock()
@@ -261,12 +274,17 @@ func (r *Router) RemoveWorker(id uint64) error {
 	w := r.workers[id]
 	if w == nil {
 		r.mu.Unlock()
+		if loaded := r.waitingFor(id, false); len(loaded) > 0 {
+			r.forget(loaded)
+			return nil
+		}
 		return fmt.Errorf("%w: %d", ErrWorkerNotFound, id)
 	}
 	gone := r.removeLocked(w)
 	r.recandidate()
 	r.mu.Unlock()
 	r.retire(gone)
+	r.forget(r.waitingFor(id, false))
 	return nil
 }
 
@@ -294,6 +312,7 @@ func (r *Router) Close() {
 	r.recandidate()
 	r.mu.Unlock()
 	r.retire(gone)
+	r.forget(r.waitingFor(0, true))
 }
 
 // WorkerInfo is one row of Workers.
@@ -386,7 +405,12 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	if k.dead {
 		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
 	}
-	return r.index.Apply(k.slot, ev, counting)
+	done, err := r.index.Apply(k.slot, ev, counting)
+	if ev.Kind == event.Cleared {
+		r.index.Drop(k.slot) // nothing is missing any more, of what the bound took either
+		k.partial = ""
+	}
+	return done, err
 }
 
 // ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;

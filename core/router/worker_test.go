@@ -147,9 +147,15 @@ func TestWorkerDescriptionsAreChecked(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, infos, "a refused worker is not registered")
 
+	loaded := newKit(t, 16, router.DefaultConfig()).workers(1 << 50)
+	loaded.store(1<<50, 0, tokens(1, 16))
+	n, err := k.Load(loaded.saved())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
 	for id := range uint64(index.MaxSlots / router.MaxRanks) {
 		require.NoError(t, k.AddWorker(router.Worker{ID: id, DPSize: router.MaxRanks}))
 	}
+	require.Zero(t, k.waiting(), "what was loaded gives way")
 	require.ErrorIs(t, k.AddWorker(router.Worker{ID: 1 << 40}), router.ErrInvalidArgument, "one rank too many")
 	require.NoError(t, k.AddWorker(router.Worker{ID: 1, DPSize: router.MaxRanks, Taints: []string{"a"}}), "an update needs no room")
 	require.NoError(t, k.RemoveWorker(0))

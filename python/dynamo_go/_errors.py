@@ -75,5 +75,13 @@ class WorkerError(DynamoError):
     """The worker answered with an error."""
 
 
+class FileError(DynamoError, OSError):
+    """A file cannot be read or written. It is as it was."""
+
+
+class SnapshotRefused(DynamoError):
+    """The file is no snapshot that this router can load: foreign, of another version or block size, torn or corrupt."""
+
+
 for _class in [DynamoError, *DynamoError.__subclasses__()]:
     _class.__module__ = "dynamo_go"  # where users import them from, and where messages should send them

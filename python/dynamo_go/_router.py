@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -369,6 +370,36 @@ class Router:
             EventRefused: an event contradicts what its rank holds; those before it stay applied.
         """
         self._native.load_events(document(json, "json"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what all ranks hold to a file, for a router that starts later: see :meth:`load`.
+
+        The file is replaced at once or not at all. Each rank is saved at one position of its events, which wait while
+        the file is written; decisions do not. Bookings are not saved, and neither is what is presumed without events.
+
+        Raises:
+            FileError: the file cannot be written (an ``OSError``).
+        """
+        self._native.save(os.fspath(path))
+
+    def load(self, path: str | os.PathLike[str]) -> int:
+        """Start warm with a file of :meth:`save`; call it before the workers are added.
+
+        A restored rank waits until its worker is added. If it has event endpoints then, it answers with its blocks at
+        once, and keeps them only if the engine's replay shows that they are current; without a replay endpoint they are
+        dropped. If it has none, it keeps them if it had none before. Registered ranks without event endpoints that
+        hold nothing are restored too; other registered ranks stay as they are. :meth:`remove_worker` gives up what
+        waits for a worker, ``stats()["waiting_ranks"]`` counts it.
+
+        Returns:
+            How many ranks were restored.
+
+        Raises:
+            FileError: the file cannot be read (an ``OSError``).
+            SnapshotRefused: the file is foreign, of another version or block size, torn or corrupt. No rank has
+                anything of it.
+        """
+        return self._native.load(os.fspath(path))
 
     def health(self) -> list[RankHealth]:
         """Tell for every rank how complete the router's view of its cache is, and why.

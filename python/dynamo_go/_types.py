@@ -58,9 +58,15 @@ class Stats(TypedDict):
     """(block, rank) pairs."""
     paths: int
     bytes: int
-    """Memory of the index."""
+    """Memory of the index; `memory` says where it is."""
+    memory: dict[str, int]
+    """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, in bytes; their sum is `bytes`."""
+    evicted_blocks: int
+    """Blocks that a byte bound took from the ranks, since each was last emptied."""
     workers: int
     ranks: int
+    waiting_ranks: int
+    """Ranks loaded from a snapshot whose workers were not added."""
     active_requests: int
     ignored_events: int
     """Events that were taken and changed nothing, such as those of host, disk and external tiers."""

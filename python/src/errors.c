@@ -27,6 +27,8 @@ static const struct {
     {DGO_DISCONNECTED, "Disconnected"},
     {DGO_CANCELLED, "Cancelled"},
     {DGO_WORKER_ERROR, "WorkerError"},
+    {DGO_FILE_ERROR, "FileError"},
+    {DGO_SNAPSHOT_REFUSED, "SnapshotRefused"},
 };
 
 /* error_class: new reference to a class of dynamo_go._errors, or NULL with an exception. */

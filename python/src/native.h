@@ -30,6 +30,8 @@
   X(router_explain)            \
   X(router_dump_events)        \
   X(router_load_events)        \
+  X(router_save)               \
+  X(router_load)               \
   X(router_health)             \
   X(router_stats)              \
   X(config_check)              \

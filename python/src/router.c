@@ -380,6 +380,25 @@ static PyObject *router_load_events(router_object *self, PyObject *events) {
   return none_or(status, &error);
 }
 
+static PyObject *router_save(router_object *self, PyObject *path) {
+  dgo_string text;
+  if (to_string(path, "path", &text) < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_save(self->handle, text.data, text.size, &error));
+  return none_or(status, &error);
+}
+
+static PyObject *router_load(router_object *self, PyObject *path) {
+  dgo_string text;
+  size_t ranks = 0;
+  if (to_string(path, "path", &text) < 0) return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_load(self->handle, text.data, text.size, &ranks, &error));
+  return status == DGO_OK ? PyLong_FromSize_t(ranks) : raise_status(status, &error);
+}
+
 #define METHOD(function) (PyCFunction)(void (*)(void))(function)
 
 static PyMethodDef router_methods[] = {
@@ -397,6 +416,8 @@ static PyMethodDef router_methods[] = {
     {"add_output_block", METHOD(router_add_output_block), METH_FASTCALL, NULL},
     {"dump_events", METHOD(router_dump_events), METH_NOARGS, NULL},
     {"load_events", METHOD(router_load_events), METH_O, NULL},
+    {"save", METHOD(router_save), METH_O, NULL},
+    {"load", METHOD(router_load), METH_O, NULL},
     {"health", METHOD(router_health), METH_NOARGS, NULL},
     {"stats", METHOD(router_stats), METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -20,6 +20,7 @@ def test_examples_are_there() -> None:
         "minimise_ttft.py",
         "own_choice.py",
         "probe_routers.py",
+        "warm_restart.py",
     ]
 
 
