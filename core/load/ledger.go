@@ -17,6 +17,9 @@ const MaxSlots = 1 << 20
 // Options of a Ledger; the zero value is good.
 type Options struct {
 	ExpiryNanos int64 // a booking expires when it is older than this since its last progress; <= 0: DefaultExpiryNanos
+
+	// Ended, if not nil, hears of every request that is booked no more, however it ended. It must not call the ledger.
+	Ended func(id string)
 }
 
 // Booking says what a request takes of a slot.
@@ -60,7 +63,8 @@ type request struct {
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
-	now       int64 // the latest time given
+	ended     func(id string) // may be nil
+	now       int64           // the latest time given
 	byID      map[string]uint32
 	requests  []request // the first is nobody
 	free      []uint32  // indices of requests that are not live
@@ -82,7 +86,7 @@ func New(opts Options) *Ledger {
 		expiry = DefaultExpiryNanos
 	}
 	return &Ledger{
-		expiry: expiry, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
+		expiry: expiry, ended: opts.Ended, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
 		tree: newTree(), late: newRemembered(),
 	}
 }
@@ -305,6 +309,9 @@ func (l *Ledger) release(i uint32, now int64) {
 	delete(l.byID, r.id)
 	if r.origin != 0 {
 		l.remote--
+	}
+	if l.ended != nil {
+		l.ended(r.id)
 	}
 	*r = request{}
 	l.free = append(l.free, i)

@@ -359,3 +359,23 @@ func filled(slots, perSlot, blocks int) *load.Ledger {
 	}
 	return l
 }
+
+func TestEndedHearsOfEveryEndOnce(t *testing.T) {
+	var ended []string
+	l := load.New(load.Options{ExpiryNanos: 10, Ended: func(id string) { ended = append(ended, id) }})
+	for i, id := range []string{"freed", "gone", "another router's", "expired"} {
+		b := load.Booking{ID: id, Slot: worker.Slot(i)}
+		if i == 2 {
+			b.Origin = 7
+		}
+		require.NoError(t, l.Book(b, 0))
+	}
+	require.NoError(t, l.PrefillComplete("freed", 1))
+	require.Empty(t, ended)
+	require.NoError(t, l.Free("freed", 1))
+	l.DropSlot(1, 1)
+	l.DropOrigin(7, 1)
+	l.Expire(100)
+	require.NoError(t, l.Free("expired", 100), "late")
+	require.Equal(t, []string{"freed", "gone", "another router's", "expired"}, ended)
+}
