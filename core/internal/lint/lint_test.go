@@ -33,19 +33,23 @@ var imports = map[string][]string{
 	"core/index/indextest":   {"core/block", "core/event", "core/index", "core/index/model", "core/worker"},
 	"core/approx":            {"core/block", "core/event", "core/index", "core/worker"},
 	"core/approx/model":      {"core/approx", "core/block", "core/worker"},
+	"core/tier":              {"core/block", "core/event", "core/index", "core/worker"},
+	"core/tier/model":        {"core/block", "core/event", "core/index", "core/tier", "core/worker"},
 	"core/load":              {"core/block", "core/worker"},
 	"core/load/model":        {"core/block", "core/load", "core/worker"},
 	"core/schedule":          {"core/load", "core/worker"},
 	"core/schedule/model":    {"core/schedule", "core/worker"},
 	"core/affinity":          {"core/worker"},
 	"core/affinity/model":    {"core/affinity", "core/worker"},
+	"core/queue":             {},
+	"core/queue/model":       {"core/queue"},
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
+	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
@@ -53,7 +57,8 @@ var imports = map[string][]string{
 var libraries = map[string][]string{
 	"github.com/go-zeromq/zmq4":      {"core/zmq"},
 	"github.com/vmihailenco/msgpack": {"core/wire"},
-	"github.com/tidwall/btree":       {"core/affinity", "core/load"},
+	"github.com/tidwall/btree":       {"core/affinity", "core/load", "core/queue"},
+	"go.yaml.in/yaml":                {"core/queue"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
 	"github.com/stretchr/testify":    {"core/index/indextest"},
@@ -61,7 +66,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule", "core/affinity"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule", "core/affinity", "core/tier"}
 
 type file struct {
 	pkg, path string
