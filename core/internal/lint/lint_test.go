@@ -66,7 +66,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/schedule", "core/affinity", "core/tier"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tier"}
 
 type file struct {
 	pkg, path string

@@ -1,0 +1,140 @@
+package queue
+
+import "github.com/tidwall/btree"
+
+// class is the state of a Class.
+//
+// Invariants (checked in the tests):
+//
+//	C1  lanes holds exactly the lanes with items.
+//	C2  A lane is in heads, and its place is -1, or in blocked at its place: there its head did not fit when it was last asked.
+//	C3  held sums up the items of all lanes.
+//	C4  A class without items has no deficit.
+type class[T any] struct {
+	config  *Class
+	lanes   map[string]*lane[T]
+	heads   *btree.BTreeG[*lane[T]] // by the key of the head
+	blocked []*lane[T]
+	woken   bool // the blocked lanes are to be asked again
+	deficit int64
+	held    Stats
+}
+
+// lane holds the items of a class that can go to the same ranks.
+type lane[T any] struct {
+	name  string
+	items *btree.BTreeG[entry[T]]
+	head  *Item[T] // the first of items
+	place int
+}
+
+// entry has the key by value: with 100,000 items, comparisons that follow no pointer push and take 1.7 times as fast.
+type entry[T any] struct {
+	key
+	item *Item[T]
+}
+
+func newClass[T any](config *Class) *class[T] {
+	less := func(a, b *lane[T]) bool { return a.head.key.before(&b.head.key) }
+	return &class[T]{
+		config: config, lanes: map[string]*lane[T]{}, heads: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
+	}
+}
+
+func newLane[T any](name string) *lane[T] {
+	less := func(a, b entry[T]) bool { return a.before(&b.key) }
+	return &lane[T]{name: name, items: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), place: -1}
+}
+
+func (c *class[T]) empty() bool { return len(c.lanes) == 0 }
+
+func (c *class[T]) add(it *Item[T]) {
+	l := c.lanes[it.Lane]
+	if l == nil {
+		l = newLane[T](it.Lane)
+		c.lanes[it.Lane] = l
+	}
+	it.lane = l
+	l.items.Set(entry[T]{it.key, it})
+	if l.head == nil || it.key.before(&l.head.key) {
+		c.lead(l, it)
+	}
+	c.held.add(&it.Request)
+}
+
+func (c *class[T]) remove(it *Item[T]) {
+	l := it.lane
+	l.items.Delete(entry[T]{key: it.key})
+	if it == l.head {
+		next, _ := l.items.Min()
+		c.lead(l, next.item)
+	}
+	it.lane = nil
+	c.held.subtract(&it.Request)
+	if c.empty() {
+		c.deficit = 0
+	}
+}
+
+// lead gives a lane another head, which is to be asked; without one the lane ends.
+func (c *class[T]) lead(l *lane[T], head *Item[T]) {
+	switch {
+	case l.place >= 0:
+		c.unblock(l)
+	case l.head != nil && head != nil && c.heads.Len() == 1:
+		l.head = head // it is the only one, so its place in heads stays
+		return
+	case l.head != nil:
+		c.heads.Delete(l)
+	}
+	l.head = head
+	if head == nil {
+		delete(c.lanes, l.name)
+	} else {
+		c.heads.Set(l)
+	}
+}
+
+// candidate gives the first item that fits, nil if none does. Lanes whose head does not fit are not asked again until they
+// are woken.
+func (c *class[T]) candidate(fits func(*Item[T]) bool) *Item[T] {
+	if c.woken {
+		c.woken = false
+		for i := len(c.blocked) - 1; i >= 0; i-- {
+			if l := c.blocked[i]; fits(l.head) {
+				c.unblock(l)
+				c.heads.Set(l)
+			}
+		}
+	}
+	for {
+		l, ok := c.heads.Min()
+		if !ok {
+			return nil
+		}
+		if fits(l.head) {
+			return l.head
+		}
+		c.heads.Delete(l)
+		l.place = len(c.blocked)
+		c.blocked = append(c.blocked, l)
+	}
+}
+
+// unblock takes a lane out of blocked. The caller puts it into heads.
+func (c *class[T]) unblock(l *lane[T]) {
+	last := len(c.blocked) - 1
+	c.blocked[l.place] = c.blocked[last]
+	c.blocked[l.place].place = l.place
+	c.blocked[last] = nil
+	c.blocked = c.blocked[:last]
+	l.place = -1
+}
+
+// wakeLane makes Next ask a lane again.
+func (c *class[T]) wakeLane(name string) {
+	if l := c.lanes[name]; l != nil && l.place >= 0 {
+		c.unblock(l)
+		c.heads.Set(l)
+	}
+}

@@ -1,0 +1,103 @@
+package queue
+
+// ring is the state of the deficit round robin over the classes.
+type ring[T any] struct {
+	next       int        // where the next round begins: behind the class served last
+	carry      int        // the class served last, if it has credit left; else -1
+	candidates []*Item[T] // of the present Next, by class
+}
+
+func newRing[T any](classes int) ring[T] {
+	return ring[T]{carry: -1, candidates: make([]*Item[T], classes)}
+}
+
+// maxDeficit bounds the credit of a class. A single class is served before it has twice MaxTokens; only a class with a huge
+// quantum, in rounds given for the sake of one with a tiny quantum, comes near.
+const maxDeficit = 1 << 62
+
+// Next takes out the item that goes next among those that fit, nil if none fits. fits tells whether a request would find room
+// now: an eligible rank that is not busy, or no eligible rank at all, so that placing it gives the proper error. It must not
+// call the queue. A lane whose head does not fit is not asked again until Wake, or until another item heads it.
+//
+// The class that was served last goes on while its credit pays for its first item. Else the classes are visited once, from
+// the one behind it: each with an item that fits is served if its credit, or its credit and one quantum, pays for it. If that
+// serves none, all of them get as many quanta as the first of them needs.
+func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
+	r := &q.ring
+	carried := r.carry
+	r.carry = -1
+	if q.waiting == 0 {
+		return nil
+	}
+	defer clear(r.candidates)
+	if carried >= 0 {
+		it := q.classes[carried].candidate(fits)
+		if it != nil && it.cost() <= q.classes[carried].deficit {
+			return q.serve(it)
+		}
+		r.candidates[carried] = it
+	}
+	for i := range q.classes {
+		at := (r.next + i) % len(q.classes)
+		c := q.classes[at]
+		if at != carried {
+			r.candidates[at] = c.candidate(fits)
+		}
+		it := r.candidates[at]
+		if it == nil {
+			continue
+		}
+		if it.cost() > c.deficit {
+			c.credit(1)
+		}
+		if it.cost() <= c.deficit {
+			return q.serve(it)
+		}
+	}
+	q.fastForward()
+	for i := range q.classes {
+		at := (r.next + i) % len(q.classes)
+		if it := r.candidates[at]; it != nil && it.cost() <= q.classes[at].deficit {
+			return q.serve(it)
+		}
+	}
+	return nil
+}
+
+// fastForward gives every class with a candidate the fewest rounds that let one of them be served.
+func (q *Queue[T]) fastForward() {
+	rounds := int64(0)
+	for at, it := range q.ring.candidates {
+		if it != nil {
+			c := q.classes[at]
+			missing := it.cost() - c.deficit // > 0
+			if n := (missing-1)/c.config.Quantum + 1; rounds == 0 || n < rounds {
+				rounds = n
+			}
+		}
+	}
+	for at, it := range q.ring.candidates {
+		if it != nil {
+			q.classes[at].credit(rounds)
+		}
+	}
+}
+
+func (c *class[T]) credit(rounds int64) {
+	if rounds > (maxDeficit-c.deficit)/c.config.Quantum {
+		c.deficit = maxDeficit
+		return
+	}
+	c.deficit += rounds * c.config.Quantum
+}
+
+func (q *Queue[T]) serve(it *Item[T]) *Item[T] {
+	c := q.classes[it.Class]
+	c.deficit -= it.cost()
+	q.Remove(it)
+	q.ring.next = (it.Class + 1) % len(q.classes)
+	if c.deficit > 0 {
+		q.ring.carry = it.Class
+	}
+	return it
+}
