@@ -36,14 +36,14 @@ func viewOf(cands []schedule.Candidate, req *schedule.Request) (*schedule.View, 
 	for i := range cands {
 		r.Blocks = max(r.Blocks, int(cands[i].NewBlocks))
 	}
-	v := &schedule.View{Slots: n, Loads: make([]load.Load, n), Active: make([]uint32, n), Device: make([]uint32, n)}
+	v := &schedule.View{Slots: n, Loads: make([]load.Load, n)}
 	slots := make([]worker.Slot, n)
 	for i := range cands {
 		c, slot := &cands[i], n-1-i
 		slots[i] = worker.Slot(slot)
 		v.Loads[slot] = load.Load{ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks, ActiveRequests: int32(c.ActiveRequests)}
-		v.Active[slot] = uint32(int64(r.Blocks) - c.NewBlocks)
-		v.Device[slot] = c.DeviceBlocks
+		put(&v.Active, n, slot, uint32(int64(r.Blocks)-c.NewBlocks))
+		put(&v.Device, n, slot, c.DeviceBlocks)
 		put(&v.Host, n, slot, c.HostBlocks)
 		put(&v.Disk, n, slot, c.DiskBlocks)
 		put(&v.Shared, n, slot, c.SharedBeyond)

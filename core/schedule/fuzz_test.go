@@ -52,6 +52,12 @@ func (s *source) situation() ([]schedule.Candidate, schedule.Request, schedule.W
 	for i := range cands {
 		c := schedule.Candidate{DeviceBlocks: uint32(s.u16() % 512),
 			ActivePrefillTokens: int64(s.u16()), ActiveBlocks: int64(s.u16()), ActiveRequests: int64(s.u16() % 64), NewBlocks: int64(s.u16() % 512)}
+		if flags&4096 != 0 {
+			c.DeviceBlocks = 0
+		}
+		if flags&8192 != 0 {
+			c.NewBlocks = 7
+		}
 		if flags&1024 != 0 {
 			c.HostBlocks, c.DiskBlocks, c.SharedBeyond = uint32(s.u16()%64), uint32(s.u16()%64), uint32(s.u16()%64)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // View is what a decision knows of the ranks: arrays by slot, so that their owners fill them in without a loop over all
-// ranks. Each array has at least Slots elements, but for Loads it may be nil, which says 0 for all.
+// ranks. Each has at least Slots elements; all but Loads may be nil, which says 0 for every rank.
 type View struct {
 	Slots  int         // above every candidate
 	Loads  []load.Load // what the rank is busy with
