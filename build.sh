@@ -16,12 +16,12 @@ usage: ./build.sh COMMAND [ARGUMENTS]
   test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for this machine's Python
-  bench   Go micro-benchmarks and the Python decision benchmark
+  bench   the benchmarks of docs/benchmarks.md, us and our peers in turns (--help: parts and flags)
   soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), race tests repeated
   clean   remove everything the other commands made
 
 Needs Go 1.26 or newer, a C compiler, Python 3.10 or newer with its venv module and headers, and the Go and Python package
-registries.
+registries. bench also needs Rust's cargo and registry, because the peers are Rust crates.
 EOF
 }
 
@@ -48,6 +48,10 @@ need_python() {
 import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
 EOF
+}
+
+need_cargo() {
+	command -v cargo >/dev/null || die "cargo is missing, and the benchmarks' peers are Rust crates: install Rust 1.85 or newer and put cargo on PATH"
 }
 
 # stamped FILE COMMAND...: runs the command unless it already ran with the same version of FILE.
@@ -124,7 +128,12 @@ lint_go() {
 	go vet ./...
 	GOBIN=$build/bin go install "$STATICCHECK"
 	"$build/bin/staticcheck" ./...
+	go_bench vet ./...
+	(cd bench && GOFLAGS="$GOFLAGS -mod=mod" "$build/bin/staticcheck" ./...)
 }
+
+# go_bench ARGUMENTS...: go in the benchmarks' module, whose list of indirect requirements follows ours by itself.
+go_bench() { local command=$1; shift; go -C bench "$command" -mod=mod "$@"; }
 
 # Keeps a full log of each run, shows its summary lines, and fails with it.
 logged() {
@@ -151,6 +160,9 @@ test_go() {
 	step "go test ./core/... (allocations, which the race detector disturbs)"
 	logged go go test -v -run 'Alloc|Example' ./core/...
 	grep -E '^ok\s' "$build/test/go.log"
+	step "go test in bench (how figures are gathered and merged; none is taken)"
+	logged go-bench go_bench test -v ./...
+	grep -E '^ok\s' "$build/test/go-bench.log"
 }
 
 lint_python() {
@@ -210,12 +222,14 @@ check_skips() {
 }
 
 cmd_bench() {
-	need_go; need_python
-	step "go test -bench"
-	go test -run '^$' -bench . -benchmem "$@" ./core/...
-	install_package
-	step "best_worker from Python"
-	"$venv/bin/python" bench/python_best_worker.py
+	need_go; mkdir -p "$build/bench"
+	go_bench build -o "$build/bench/bench" .
+	case " $* " in *" --help "* | *" -h "*) exec "$build/bench/bench" --help ;; esac
+	need_cargo
+	step "peers: the crates dynamo-kv-router and kv-index (a minute or two the first time)"
+	(cd bench/peers && CARGO_TARGET_DIR=$build/bench/peers cargo build --release)
+	step "measuring"
+	"$build/bench/bench" --peers "$build/bench/peers/release/peers" "$@"
 }
 
 cmd_soak() {
@@ -230,7 +244,7 @@ cmd_soak() {
 }
 
 cmd_clean() {
-	rm -rf "$build" dist "$venv" python/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf "$build" dist "$venv" bench/peers/Cargo.lock python/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 	rm -rf python/dynamo_go/*.so python/dynamo_go/include # of pip install -e
 	find python examples bench testdata -name __pycache__ -prune -exec rm -rf {} +
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"unsafe"
+)
+
+const (
+	clockProcess = 2 // CLOCK_PROCESS_CPUTIME_ID
+	clockThread  = 3 // CLOCK_THREAD_CPUTIME_ID
+)
+
+func clock(id uintptr) float64 {
+	var t syscall.Timespec
+	if _, _, err := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t)), 0); err != 0 {
+		panic(err)
+	}
+	return float64(t.Nano())
+}
+
+// cpu is the CPU time of this process in nanoseconds: what the garbage collector does beside the caller counts.
+func cpu() float64 { return clock(clockProcess) }
+
+// threadCPU is the CPU time of the caller's thread, to which it must be locked.
+func threadCPU() float64 { return clock(clockThread) }
+
+// batches gives means of batches of calls, in nanoseconds a call, for about 100 ms of CPU time. call gets numbers that count up.
+func batches(size int, call func(n int)) []float64 {
+	var samples []float64
+	spent, n := 0.0, 0
+	for spent < 100e6 || len(samples) < 3 {
+		start := cpu()
+		for range size {
+			call(n)
+			n++
+		}
+		took := cpu() - start
+		spent += took
+		samples = append(samples, took/float64(size))
+	}
+	return samples
+}
+
+// spent gives the CPU time of a call that begins without garbage.
+func spent(call func()) float64 {
+	runtime.GC()
+	start := cpu()
+	call()
+	return cpu() - start
+}
+
+// resident is the memory of this process in bytes, after the collector gave back what it can.
+func resident() float64 {
+	runtime.GC()
+	debug.FreeOSMemory()
+	text, err := os.ReadFile("/proc/self/statm")
+	must(err)
+	var total, pages int
+	_, err = fmt.Fscan(bytes.NewReader(text), &total, &pages)
+	must(err)
+	return float64(pages * os.Getpagesize())
+}
+
+// p99 gives the 99th percentile.
+func p99(samples []int64) float64 {
+	slices.Sort(samples)
+	return float64(samples[len(samples)*99/100])
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

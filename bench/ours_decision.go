@@ -1,0 +1,191 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/internal/workload"
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+func init() {
+	prepare["select"] = func() map[string]measurement {
+		return map[string]measurement{"select_64": selection(64), "select_4096": selection(4096)}
+	}
+	prepare["active"] = func() map[string]measurement {
+		return map[string]measurement{"active_add_free_64": addFree(64), "potential_loads_512": potentialLoads(512)}
+	}
+	prepare["decide"] = func() map[string]measurement {
+		m := map[string]measurement{}
+		for _, n := range []int{8, 64, 512, 4096} {
+			var r *requests
+			m["decide_"+strconv.Itoa(n)] = func() map[string][]float64 {
+				if r == nil { // the rows are often asked for one by one
+					r = newRequests(n)
+				}
+				return r.measure()
+			}
+		}
+		return m
+	}
+}
+
+// selection measures costs and pick over given loads and overlaps.
+func selection(n int) measurement {
+	view := schedule.View{Slots: n, Loads: make([]load.Load, n), Active: make([]uint32, n), Device: make([]uint32, n)}
+	candidates := make([]worker.Slot, n)
+	for i := range n {
+		s := workload.NewSelection(i)
+		candidates[i] = worker.Slot(i)
+		view.Device[i] = uint32(s.CachedTokens / workload.BlockSize)
+		view.Loads[i] = load.Load{
+			ActivePrefillTokens: int64(s.PrefillTokens), ActiveBlocks: int64(s.ActiveBlocks), ActiveRequests: int32(s.ActiveRequests),
+		}
+	}
+	request := schedule.Request{
+		ISLTokens: workload.PromptTokens, Blocks: workload.PromptTokens / workload.BlockSize, BlockSize: workload.BlockSize, TrackPrefill: true,
+	}
+	weights := schedule.DefaultWeights()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var scores schedule.Scores
+	return func() map[string][]float64 {
+		return one(batches(max(1, 100_000/n), func(int) {
+			scores.Compute(&view, candidates, &request, &weights)
+			scores.Pick(weights.Temperature, rng)
+		})...)
+	}
+}
+
+// busy gives a ledger with the steady state of n workers.
+func busy(n int) (*load.Ledger, *workload.Active) {
+	l, requests := load.New(load.Options{}), workload.NewActive()
+	for k := range n * workload.ActivePerWorker {
+		must(l.Book(booking(k, k%n, requests), 0))
+	}
+	return l, requests
+}
+
+func booking(k, slot int, requests *workload.Active) load.Booking {
+	return load.Booking{
+		ID: "request-" + strconv.Itoa(k), Slot: worker.Slot(slot), Rank: worker.Rank{ID: uint64(slot)},
+		Sequences: requests.Request(k), PrefillTokens: 1024,
+	}
+}
+
+// addFree measures booking and freeing requests of 128 blocks.
+func addFree(n int) measurement {
+	return func() map[string][]float64 {
+		l, requests := busy(n)
+		var samples []float64
+		const count = 4096
+		for round := range 4 {
+			bookings := make([]load.Booking, count)
+			for k := range bookings {
+				bookings[k] = booking(10_000_000+round*count+k, k*7919%n, requests)
+			}
+			samples = append(samples, spent(func() {
+				for _, b := range bookings {
+					must(l.Book(b, 1))
+				}
+				for _, b := range bookings {
+					must(l.Free(b.ID, 1))
+				}
+			})/count)
+		}
+		return one(samples...)
+	}
+}
+
+// potentialLoads measures what each worker would be busy with if it took a request of 128 blocks.
+func potentialLoads(n int) measurement {
+	l, requests := busy(n)
+	queries := make([][]block.SequenceHash, 64)
+	for k := range queries {
+		queries[k] = requests.Request(9_000_000 + k)
+	}
+	view := schedule.View{Slots: n, Active: make([]uint32, n), Device: make([]uint32, n)}
+	for i := range view.Device {
+		view.Device[i] = uint32(workload.NewSelection(i).CachedTokens / workload.BlockSize)
+	}
+	request := schedule.Request{ISLTokens: workload.PromptTokens, Blocks: len(queries[0]), BlockSize: workload.BlockSize, TrackPrefill: true}
+	weights := schedule.DefaultWeights()
+	type potential struct{ blocks, tokens int64 }
+	answer := make([]potential, n)
+	return func() map[string][]float64 {
+		return one(batches(100, func(k int) {
+			l.Matched(view.Active, queries[k%len(queries)])
+			view.Loads = l.Loads()
+			for slot := range answer {
+				c := view.Candidate(worker.Slot(slot), &request, &weights)
+				answer[slot] = potential{c.PotentialDecodeBlocks(), c.PotentialPrefillTokens(&request)}
+			}
+		})...)
+	}
+}
+
+// requests is a router with the steady state of its workers.
+type requests struct {
+	router  *router.Router
+	prompts *workload.Decision
+	live    []string // oldest first
+	steady  int
+	count   int // requests of a sample
+	next    int
+}
+
+func newRequests(n int) *requests {
+	r, err := router.New(workload.BlockSize, router.DefaultConfig(), router.Options{})
+	must(err)
+	q := &requests{
+		router: r, prompts: workload.NewDecision(), steady: n * workload.ActivePerWorker, count: min(max(200_000/n, 300), 5000),
+	}
+	for w := range n {
+		must(r.AddWorker(router.Worker{ID: uint64(w), TotalKVBlocks: 131_072, MaxNumBatchedTokens: 8192}))
+	}
+	for p, tokens := range q.prompts.Prefixes() {
+		hashes, seqs := block.Both(nil, nil, tokens, workload.BlockSize, nil)
+		ev := &event.Event{ID: 1, Kind: event.Stored}
+		for i, h := range hashes {
+			ev.Blocks = append(ev.Blocks, event.Block{Engine: workload.Engine(seqs[i]), Hash: h})
+		}
+		for w := range n {
+			if q.prompts.Holds(w, p) {
+				must(r.ApplyEvent(uint64(w), ev, index.Count))
+			}
+		}
+	}
+	q.serve(q.steady)
+	return q
+}
+
+func (q *requests) measure() map[string][]float64 {
+	return one(q.serve(q.count), q.serve(q.count), q.serve(q.count))
+}
+
+// serve runs the life of n requests in the router, and that of the oldest ends with each: CPU time a request.
+func (q *requests) serve(n int) float64 {
+	prompts := make([][]block.Token, n)
+	for i := range prompts {
+		prompts[i] = q.prompts.Prompt()
+	}
+	request := router.Request{Book: true}
+	return spent(func() {
+		for _, prompt := range prompts {
+			request.ID, request.Tokens = "request-"+strconv.Itoa(q.next), prompt
+			q.next++
+			_, err := q.router.BestWorker(&request)
+			must(err)
+			must(q.router.MarkPrefillComplete(request.ID))
+			if q.live = append(q.live, request.ID); len(q.live) > q.steady {
+				must(q.router.Free(q.live[0]))
+				q.live = q.live[1:]
+			}
+		}
+	}) / float64(n)
+}

@@ -1,0 +1,112 @@
+package main
+
+// A row is a line of the table: one piece of work, done by us and by a peer.
+type row struct {
+	part, name, unit, work string
+
+	situation string // what the processes prepare: see ours.go, and peers/src/main.rs for theirs
+	measure   string // what is asked of ours, "measurement" or "measurement/row of it"
+	theirs    string // what is asked of a peer if it is called otherwise there
+	peers     []peer // the better one counts; none: there is nothing to compare with
+}
+
+// A peer is a structure of peers/.
+type peer struct{ structure, name string }
+
+var (
+	crtc  = peer{"crtc", "dynamo-kv-router 1.6.1, concurrent tree"}
+	radix = peer{"radix", "dynamo-kv-router 1.6.1, radix tree"}
+	chain = peer{"chain", "kv-index 2.0.0"}
+	whole = peer{"crtc", "dynamo-kv-router 1.6.1"} // the router around its concurrent tree
+
+	trees = []peer{crtc, radix}        // where the tree of one thread can be asked too
+	query = []peer{crtc, chain}        // of them the concurrent one is faster in queries
+	all   = []peer{crtc, radix, chain} // who stores
+)
+
+// fresh situations get new processes in each round.
+var fresh = map[string]bool{"memory_unique": true, "memory_share512": true}
+
+// atMost bounds the rounds of what takes long or does not vary.
+var atMost = map[string]int{"writes_5M": 3, "memory_unique": 3, "memory_share512": 1}
+
+var rows = []row{
+	{part: "index", name: "match_256_share64", unit: "ns", work: "256 block hashes, all held by 64 workers",
+		situation: "share64", measure: "match_256", peers: query},
+	{part: "index", name: "match_1024_share64", unit: "ns", work: "1,024 block hashes, all held by 64 workers",
+		situation: "share64", measure: "match_1024", peers: query},
+	{part: "index", name: "match_8192_share64", unit: "ns", work: "8,192 block hashes, all held by 64 workers",
+		situation: "share64", measure: "match_8192", peers: query},
+	{part: "index", name: "match_256_share64_into", unit: "ns", work: "the first row, into the caller's list",
+		situation: "share64", measure: "match_256", theirs: "match_256_into", peers: []peer{chain}},
+	{part: "index", name: "match_forked_8192_share64", unit: "ns", work: "8,192 block hashes with a branch every 16",
+		situation: "share64", measure: "match_forked_8192", peers: query},
+	{part: "index", name: "match_share1", unit: "ns", work: "256 block hashes, all held by one worker",
+		situation: "share1", measure: "match_256", peers: query},
+	{part: "index", name: "match_share512", unit: "ns", work: "256 block hashes, all held by 512 workers",
+		situation: "share512", measure: "match_256", peers: query},
+	{part: "index", name: "match_sessions", unit: "ns", work: "block hashes of whole conversations (about 330)",
+		situation: "share64", measure: "match_sessions", peers: query},
+	{part: "index", name: "match_sessions_into", unit: "ns", work: "the same, into the caller's list",
+		situation: "share64", measure: "match_sessions", theirs: "match_sessions_into", peers: []peer{chain}},
+	{part: "index", name: "match_seq_8192_share64", unit: "ns", work: "8,192 blocks; ours is given sequence hashes too",
+		situation: "share64", measure: "match_seq_8192", theirs: "match_8192", peers: query},
+	{part: "index", name: "match_miss", unit: "ns", work: "256 block hashes that nobody holds",
+		situation: "share64", measure: "match_miss", peers: query},
+	{part: "index", name: "scores_from_tokens_256", unit: "ns", work: "token ids of 256 blocks to every worker's depth",
+		situation: "share64", measure: "scores_from_tokens_256", peers: query},
+	{part: "index", name: "scores_from_tokens_8192", unit: "ns", work: "token ids of 8,192 blocks to every worker's depth",
+		situation: "share64", measure: "scores_from_tokens_8192", peers: query},
+	{part: "index", name: "match_under_writer_p99", unit: "ns", work: "p99 of conversations beside 50,000 events/s",
+		situation: "share64", measure: "match_under_writer", peers: query},
+	{part: "index", name: "match_under_writer_locked_p99", unit: "ns", work: "the same, from OS threads",
+		situation: "share64", measure: "match_under_writer_locked", theirs: "match_under_writer", peers: query},
+	{part: "index", name: "store_1M", unit: "ns/block", work: "storing 1 M blocks in a new index",
+		situation: "writes_1M", measure: "store", peers: trees},
+	{part: "index", name: "store_1M_kvindex", unit: "ns/block", work: "the same",
+		situation: "writes_1M", measure: "store", peers: []peer{chain}},
+	{part: "index", name: "store_known", unit: "ns/block", work: "storing blocks that another worker holds",
+		situation: "writes_1M", measure: "known", peers: all},
+	{part: "index", name: "remove_1M", unit: "ns/block", work: "removing every other conversation",
+		situation: "writes_1M", measure: "remove", peers: all},
+	{part: "index", name: "clear_1M", unit: "ns", work: "emptying one of the 64 workers",
+		situation: "writes_1M", measure: "clear", peers: all},
+	{part: "index", name: "dump_1M", unit: "ns", work: "a copy of everything as events",
+		situation: "writes_1M", measure: "dump", peers: trees},
+	{part: "index", name: "store_5M", unit: "ns/block", work: "storing 5 M blocks in a new index",
+		situation: "writes_5M", measure: "store", peers: trees},
+	{part: "index", name: "store_5M_kvindex", unit: "ns/block", work: "the same",
+		situation: "writes_5M", measure: "store", peers: []peer{chain}},
+	{part: "index", name: "store_5M_longest", unit: "ns", work: "the longest event of those",
+		situation: "writes_5M", measure: "longest", peers: []peer{radix, chain}},
+	{part: "index", name: "gc_mark_5M", unit: "ns", work: "a garbage collection with 5 M blocks alive",
+		situation: "gc_5M", measure: "mark"},
+	{part: "index", name: "chain_1M_store", unit: "ns/block", work: "storing one chain of 1 M blocks",
+		situation: "chain_1M", measure: "chain/store", peers: all},
+	{part: "index", name: "chain_1M_match", unit: "ns", work: "matching all of it",
+		situation: "chain_1M", measure: "chain/match", peers: query},
+	{part: "index", name: "memory_unique", unit: "B", work: "memory a (block, worker) pair, 1.5 holders a block",
+		situation: "memory_unique", measure: "memory", peers: all},
+	{part: "index", name: "memory_share512", unit: "B", work: "memory a (block, worker) pair, 512 holders a block",
+		situation: "memory_share512", measure: "memory", peers: trees},
+	{part: "index", name: "memory_share512_kvindex", unit: "B", work: "the same",
+		situation: "memory_share512", measure: "memory", peers: []peer{chain}},
+	{part: "index", name: "hash_4096", unit: "ns", work: "block and sequence hashes of 4,096 tokens",
+		situation: "hash", measure: "hash", peers: []peer{whole}},
+	{part: "decision", name: "decide_8", unit: "ns", work: "a request of 2,048 tokens, 8 workers",
+		situation: "decide", measure: "decide_8", peers: []peer{whole}},
+	{part: "decision", name: "decide_64", unit: "ns", work: "a request of 2,048 tokens, 64 workers",
+		situation: "decide", measure: "decide_64", peers: []peer{whole}},
+	{part: "decision", name: "decide_512", unit: "ns", work: "a request of 2,048 tokens, 512 workers",
+		situation: "decide", measure: "decide_512", peers: []peer{whole}},
+	{part: "decision", name: "decide_4096", unit: "ns", work: "a request of 2,048 tokens, 4,096 workers",
+		situation: "decide", measure: "decide_4096", peers: []peer{whole}},
+	{part: "decision", name: "select_64", unit: "ns", work: "scores and choice alone, 64 workers",
+		situation: "select", measure: "select_64", peers: []peer{whole}},
+	{part: "decision", name: "select_4096", unit: "ns", work: "scores and choice alone, 4,096 workers",
+		situation: "select", measure: "select_4096", peers: []peer{whole}},
+	{part: "decision", name: "active_add_free", unit: "ns", work: "booking and freeing 128 blocks, 64 workers",
+		situation: "active", measure: "active_add_free_64", peers: []peer{whole}},
+	{part: "decision", name: "potential_loads_512", unit: "ns", work: "the load of each of 512 workers with a request more",
+		situation: "active", measure: "potential_loads_512", peers: []peer{whole}},
+}

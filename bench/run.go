@@ -1,0 +1,135 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+const ours = "ours"
+
+// A comparison is a row with the samples of each side, by its name.
+type comparison struct {
+	row
+	samples map[string][]float64
+}
+
+// runner runs rows. Sides of one situation run at the same time but measure in turns, so that what else the machine does
+// disturbs all of them alike.
+type runner struct {
+	self, peers string // programs
+	rounds      int
+	progress    io.Writer
+}
+
+// question is what all sides are asked in turns.
+type question struct{ ours, theirs string }
+
+func (r *row) question() question {
+	measure, _, _ := strings.Cut(r.measure, "/")
+	return question{measure, cmp.Or(r.theirs, measure)}
+}
+
+// answer is which row of a measurement's answer is meant.
+func (r *row) answer() string {
+	_, answer, _ := strings.Cut(r.measure, "/")
+	return answer
+}
+
+// run measures rows of one situation.
+func (r *runner) run(situation string, rows []row) ([]comparison, error) {
+	result := make([]comparison, len(rows))
+	for i, row := range rows {
+		result[i] = comparison{row, map[string][]float64{}}
+	}
+	rounds := r.rounds
+	if most, ok := atMost[situation]; ok {
+		rounds = min(rounds, most)
+	}
+	sides, err := r.start(situation, rows)
+	defer func() { stopAll(sides) }()
+	for round := 0; round < rounds && err == nil; round++ {
+		fmt.Fprintf(r.progress, "%s: round %d of %d\n", situation, round+1, rounds)
+		if fresh[situation] && round > 0 {
+			stopAll(sides)
+			if sides, err = r.start(situation, rows); err != nil {
+				break
+			}
+		}
+		slices.Reverse(sides) // nobody always goes first
+		err = measure(sides, result)
+	}
+	return result, err
+}
+
+func stopAll(sides []*side) {
+	for _, s := range sides {
+		s.stop()
+	}
+}
+
+// start starts ours and every peer that some row wants.
+func (r *runner) start(situation string, rows []row) ([]*side, error) {
+	first, err := start(ours, r.self, "serve", situation)
+	if err != nil {
+		return nil, err
+	}
+	sides := []*side{first}
+	for _, row := range rows {
+		for _, p := range row.peers {
+			if slices.ContainsFunc(sides, func(s *side) bool { return s.name == p.name }) {
+				continue
+			}
+			s, err := start(p.name, r.peers, p.structure, situation)
+			if err != nil {
+				return sides, err
+			}
+			sides = append(sides, s)
+		}
+	}
+	return sides, nil
+}
+
+// measure asks each side for what the rows want of it, once, in turns.
+func measure(sides []*side, result []comparison) error {
+	asked := map[question]bool{}
+	for _, c := range result {
+		q := c.question()
+		if asked[q] {
+			continue
+		}
+		asked[q] = true
+		for _, s := range sides {
+			if err := askFor(s, q, result); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// askFor asks one side a question, if a row wants its answer, and files it.
+func askFor(s *side, q question, result []comparison) error {
+	wants := func(c *comparison) bool {
+		return c.question() == q && (s.name == ours || slices.ContainsFunc(c.peers, func(p peer) bool { return p.name == s.name }))
+	}
+	if !slices.ContainsFunc(result, func(c comparison) bool { return wants(&c) }) {
+		return nil
+	}
+	what := q.theirs
+	if s.name == ours {
+		what = q.ours
+	}
+	answer, err := s.ask(what)
+	if err != nil {
+		return err
+	}
+	for i := range result {
+		if c := &result[i]; wants(c) {
+			c.samples[s.name] = append(c.samples[s.name], answer[c.answer()]...) // none if it cannot
+		}
+	}
+	return nil
+}
