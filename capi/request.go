@@ -46,6 +46,7 @@ func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request
 	if q.flags&^knownRequestFlags != 0 {
 		return fmt.Errorf("%w: request->flags=%#x has unknown bits", errArgument, uint32(q.flags))
 	}
+	r.UpdateIndexer = q.flags&C.DGO_REQUEST_UPDATE_INDEXER != 0
 	var err error
 	if r.ID, r.Book, err = textOf(&q.request_id, "request_id"); err != nil {
 		return err

@@ -66,7 +66,7 @@ static void construction(void) {
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_new(4, "{}", SIZE_MAX, NULL, &router, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_new(4, "\xff\xfe", 2, NULL, &router, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_new(4, "{}", 2, ODD(uint64_t, memory), &router, NULL));
-  STATUS(DGO_NOT_IMPLEMENTED, dgo_router_new(4, "{\"use_kv_events\":false}", 23, NULL, &router, NULL));
+  STATUS(DGO_NOT_IMPLEMENTED, dgo_router_new(4, "{\"serve_indexer\":true}", 22, NULL, &router, NULL));
   STATUS(DGO_INTERNAL, dgo_router_new(4, nowhere, 8, NULL, &router, NULL)); /* faults, and is caught */
   CHECK(router == 7);
 }

@@ -32,14 +32,19 @@ type Config struct {
 	RouterAssumeKVReuse      bool `json:"router_assume_kv_reuse"`      // blocks shared by active requests count once; true
 	RouterTrackPrefillTokens bool `json:"router_track_prefill_tokens"` // count prefill still to do; true
 
-	UseKVEvents                           bool     `json:"use_kv_events"`
+	// Routing without events: blocks are presumed to be where requests went (Request.UpdateIndexer), each for
+	// RouterTTLSecs, or until a rank's TotalKVBlocks are used up ("lru"). With events, RouterPredictedTTLSecs presumes
+	// them for so long besides.
+	UseKVEvents                  bool     `json:"use_kv_events"`                   // true
+	RouterTTLSecs                float64  `json:"router_ttl_secs"`                 // 120
+	RouterApproximateCachePolicy string   `json:"router_approximate_cache_policy"` // "ttl"
+	RouterPredictedTTLSecs       *float64 `json:"router_predicted_ttl_secs"`       // null: nothing is presumed
+
 	HostCacheHitWeight                    float64  `json:"host_cache_hit_weight"`
 	DiskCacheHitWeight                    float64  `json:"disk_cache_hit_weight"`
 	RouterReplicaSync                     bool     `json:"router_replica_sync"`
 	RouterTrackOutputBlocks               bool     `json:"router_track_output_blocks"`
 	RouterPrefillLoadModel                string   `json:"router_prefill_load_model"`
-	RouterTTLSecs                         float64  `json:"router_ttl_secs"`
-	RouterApproximateCachePolicy          string   `json:"router_approximate_cache_policy"`
 	RouterQueueThreshold                  *float64 `json:"router_queue_threshold"`
 	RouterEventThreads                    int      `json:"router_event_threads"`
 	RouterQueuePolicy                     string   `json:"router_queue_policy"`
@@ -48,7 +53,6 @@ type Config struct {
 	EnableSessionPrefixIndex              bool     `json:"enable_session_prefix_index"`
 	SharedCacheMultiplier                 *float64 `json:"shared_cache_multiplier"`
 	SharedCacheType                       string   `json:"shared_cache_type"`
-	RouterPredictedTTLSecs                *float64 `json:"router_predicted_ttl_secs"`
 	ConditionalDisaggEnabled              bool     `json:"conditional_disagg_enabled"`
 	ConditionalDisaggPolicy               string   `json:"conditional_disagg_policy"`
 	ConditionalDisaggEffISLThreshold      int      `json:"conditional_disagg_eff_isl_threshold"`
@@ -104,6 +108,11 @@ var working = map[string]bool{
 	"router_track_active_blocks":   true,
 	"router_assume_kv_reuse":       true,
 	"router_track_prefill_tokens":  true,
+
+	"use_kv_events":                   true,
+	"router_ttl_secs":                 true,
+	"router_approximate_cache_policy": true,
+	"router_predicted_ttl_secs":       true,
 }
 
 // legacy fields: accepted in JSON, without effect. The first two are without effect in Dynamo too; a Router never waits for
@@ -187,6 +196,7 @@ func (c Config) Validate() error {
 	if c.RouterEventThreads < 1 {
 		faults = append(faults, fmt.Errorf("%w: router_event_threads=%d must be at least 1", ErrInvalidArgument, c.RouterEventThreads))
 	}
+	faults = append(faults, c.presumption()...)
 	if len(faults) == 0 {
 		faults = c.unimplemented()
 	}

@@ -47,7 +47,7 @@ func (r *Router) match(s *scratch, p *Prompt) {
 	*id = block.Identity{}
 	for {
 		epoch := r.epoch.Load()
-		s.overlaps = r.index.Match(s.overlaps[:0], index.Query{Hashes: s.hashes, Sequences: s.sequences})
+		r.matchBlocks(s)
 		r.mu.Lock()
 		if epoch == r.epoch.Load() {
 			return
@@ -64,7 +64,7 @@ func (r *Router) gather(s *scratch) {
 	s.device, s.active = sized(s.device, slots), sized(s.active, slots)
 	clear(s.device)
 	for _, o := range s.overlaps {
-		s.device[o.Slot] = o.Depth
+		s.device[o.Slot] = max(s.device[o.Slot], o.Depth)
 	}
 	r.ledger.Matched(s.active, s.sequences)
 	s.view = schedule.View{Slots: slots, Loads: r.ledger.Loads(), Device: s.device, Active: s.active}
@@ -167,6 +167,9 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 			if err := r.book(s, q, &t, k); err != nil {
 				return err
 			}
+		}
+		if q.UpdateIndexer && r.presumed != nil {
+			r.presume(s, q, k)
 		}
 		choice = Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}
 		return nil

@@ -25,10 +25,13 @@ type Prompt struct {
 // Request asks for a worker. Everything is borrowed for the call.
 type Request struct {
 	Prompt
-	ID          string // books under this id if Book is set; any string, also ""
-	Book        bool
-	Overrides   schedule.Overrides
-	Constraints schedule.Constraints
+	ID   string // books under this id if Book is set; any string, also ""
+	Book bool
+	// UpdateIndexer presumes from now on that the chosen rank holds the prompt's blocks, if the configuration presumes
+	// anything (without events, or with router_predicted_ttl_secs).
+	UpdateIndexer bool
+	Overrides     schedule.Overrides
+	Constraints   schedule.Constraints
 }
 
 // Choice is the answer to a Request.

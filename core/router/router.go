@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/approx"
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
@@ -43,6 +44,8 @@ type Router struct {
 	scratch   sync.Pool     // *scratch
 
 	admin sync.Mutex // held by whoever adds, removes, saves or loads workers; outermost
+
+	presumed *approx.Approx // nil: nothing is presumed
 
 	waiting map[worker.Rank]*waiting // loaded and not added; written under admin and mu, read under either
 
@@ -87,10 +90,15 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
-		ledger:    load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds()}),
 		rng:       rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)),
 	}
 	r.scratch.New = func() any { return new(scratch) }
+	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})
+	if ttl, ok := config.presumes(); ok {
+		inner := index.New(index.Options{})
+		r.presumed = approx.New(inner, approx.Options{TTLNanos: ttl})
+		runtime.AddCleanup(r, index.Index.Close, inner)
+	}
 	// Not by Close: a match that is under way reads the index without a lock of the router.
 	runtime.AddCleanup(r, index.Index.Close, r.index)
 	return r, nil
@@ -118,7 +126,7 @@ func (r *Router) DumpEvents() ([]byte, error) {
 		k.mu.Lock()
 		var events []event.Event
 		if !k.dead {
-			events = r.index.Dump(k.slot, next)
+			events = r.dump(k.slot, next)
 		}
 		k.mu.Unlock()
 		for i := range events {
@@ -162,14 +170,15 @@ func (r *Router) LoadEvents(data []byte) error {
 type RankHealth struct {
 	WorkerID uint64            `json:"worker_id"`
 	DPRank   uint32            `json:"dp_rank"`
-	State    feed.State        `json:"state"` // exact, recovering, partial, disconnected
+	State    feed.State        `json:"state"` // exact, recovering, partial, disconnected; or Presumed
 	Reason   string            `json:"reason"`
 	Since    float64           `json:"since"`    // Unix seconds
 	LastSeq  *uint64           `json:"last_seq"` // null before the first batch, or without a feed
 	Counters map[string]uint64 `json:"counters"`
 }
 
-// Health tells for every rank how complete its view is. A rank without event endpoints is as exact as what the host applies.
+// Health tells for every rank how complete its view is. A rank without event endpoints is as exact as what the host applies;
+// of a router without events, every rank is Presumed.
 func (r *Router) Health() ([]RankHealth, error) {
 	r.mu.Lock()
 	if r.closed {
@@ -185,6 +194,10 @@ func (r *Router) Health() ([]RankHealth, error) {
 	}
 	r.mu.Unlock()
 	for i, k := range ranks {
+		if !r.config.UseKVEvents {
+			rows[i].State, rows[i].Reason = Presumed, "without events: the blocks of prompts that were routed here"
+			continue
+		}
 		if k.feed != nil {
 			s := k.feed.Status()
 			rows[i].State, rows[i].Reason, rows[i].Since, rows[i].Counters = s.State, s.Reason, seconds(s.Since), s.Counters
@@ -216,7 +229,8 @@ type Stats struct {
 	Ranks          int    `json:"ranks"`
 	WaitingRanks   int    `json:"waiting_ranks"` // loaded from a snapshot, and not added
 	ActiveRequests int    `json:"active_requests"`
-	IgnoredEvents  uint64 `json:"ignored_events"` // events of host, disk and external tiers, or of foreign caches: not indexed
+	IgnoredEvents  uint64 `json:"ignored_events"`  // events of host, disk and external tiers, of foreign caches, or of a router without events
+	PresumedBlocks int    `json:"presumed_blocks"` // (block, rank) pairs that are presumed; with no events, all pairs are
 }
 
 // Memory is where the bytes of the index are.
@@ -227,11 +241,20 @@ type Memory struct {
 	Heads  int `json:"heads"`  // tables that find a block by its sequence hash
 	Sets   int `json:"sets"`   // sets of ranks
 	Rest   int `json:"rest"`   // everything else, free space included
+
+	Presumed int `json:"presumed"` // what is presumed, in all
 }
 
 // Stats counts what the router holds.
 func (r *Router) Stats() (Stats, error) {
-	ix := r.index.Stats()
+	ix, presumed := r.index.Stats(), approx.Stats{}
+	if r.presumed != nil {
+		presumed = r.presumed.Stats(r.now())
+	}
+	if !r.config.UseKVEvents {
+		ix.Blocks, ix.Pairs, ix.Paths = presumed.Index.Blocks, presumed.Index.Pairs, presumed.Index.Paths
+	}
+	m := Memory{ix.Memory.Blocks, ix.Memory.Paths, ix.Memory.Names, ix.Memory.Heads, ix.Memory.Sets, ix.Memory.Rest, presumed.Bytes + presumed.Index.Bytes}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -244,8 +267,8 @@ func (r *Router) Stats() (Stats, error) {
 		evicted += r.index.Evicted(k.slot)
 	}
 	return Stats{
-		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes, Memory: Memory(ix.Memory),
+		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed, Memory: m,
 		EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
-		ActiveRequests: active, IgnoredEvents: r.ignored.Load(),
+		ActiveRequests: active, IgnoredEvents: r.ignored.Load(), PresumedBlocks: presumed.Index.Pairs,
 	}, nil
 }

@@ -178,6 +178,9 @@ func (l *loader) begin() error {
 
 // target chooses for one rank. r.mu is held.
 func (l *loader) target(row *snapshot.Rank) target {
+	if !l.r.config.UseKVEvents {
+		return target{none: true}
+	}
 	if w := l.r.workers[row.ID.ID]; w != nil && w.ranks[row.ID.DPRank] != nil {
 		if k := w.ranks[row.ID.DPRank]; k.feed == nil && row.Feed == nil {
 			return target{slot: k.slot, live: k}
@@ -260,7 +263,7 @@ func (r *Router) claim(id uint64, resolved map[uint32]rankEndpoints) map[uint32]
 		w := r.waiting[worker.Rank{ID: id, DPRank: dp}]
 		switch {
 		case w == nil:
-		case (w.feed != nil) == (e.events != ""):
+		case (w.feed != nil) == (e.events != "" && r.config.UseKVEvents):
 			claimed[dp] = w
 		default:
 			r.index.Drop(w.slot) // the rank keeps the slot

@@ -191,6 +191,9 @@ func (r *Router) AddWorker(spec Worker) error {
 			r.attach(w, dp, e, claimed[dp])
 		}
 	}
+	for _, k := range w.ranks {
+		r.setCapacity(k)
+	}
 	r.recandidate()
 	r.mu.Unlock()
 	r.retire(gone)
@@ -206,7 +209,7 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 	if delete(r.waiting, id); loaded != nil {
 		resume, k.partial = loaded.feed, loaded.partial
 	}
-	if e.events != "" {
+	if e.events != "" && r.config.UseKVEvents {
 		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize,
 			Sink: sink{r, w}, Resume: resume})
 	}
@@ -253,6 +256,9 @@ func (r *Router) retire(gone []*rank) {
 		k.dead = true
 		r.index.Drop(k.slot)
 		k.mu.Unlock()
+		if r.presumed != nil {
+			r.presumed.Drop(k.slot)
+		}
 	}
 	r.mu.Lock()
 	for _, k := range gone {
@@ -393,10 +399,11 @@ func (r *Router) find(id worker.Rank) (*rank, error) {
 		w.spec.DPStart, w.spec.DPStart+w.spec.DPSize-1, id.DPRank)
 }
 
-// apply applies one event to a rank. Only the device tier is indexed: events of other tiers are counted and change nothing.
+// apply applies one event to a rank. Only the device tier is indexed: events of other tiers, and those that come to a router
+// without events, are counted and change nothing.
 // A rank that was removed meanwhile is ErrWorkerNotFound.
 func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
-	if ev.Tier != event.Device && ev.Kind != event.Cleared {
+	if ev.Tier != event.Device && ev.Kind != event.Cleared || !r.config.UseKVEvents {
 		r.ignored.Add(1)
 		return index.Applied{}, nil
 	}
