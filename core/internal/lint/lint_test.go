@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"core/tier/model":        {"core/block", "core/event", "core/index", "core/tier", "core/worker"},
 	"core/load":              {"core/block", "core/worker"},
 	"core/load/model":        {"core/block", "core/load", "core/worker"},
+	"core/tally":             {"core/event", "core/index"},
 	"core/schedule":          {"core/load", "core/worker"},
 	"core/schedule/model":    {"core/schedule", "core/worker"},
 	"core/affinity":          {"core/worker"},
@@ -50,6 +51,7 @@ var imports = map[string][]string{
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
 	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
+	"core/metrics":           {"core/event", "core/feed", "core/router", "core/tally", "core/worker"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
@@ -57,7 +59,8 @@ var imports = map[string][]string{
 var libraries = map[string][]string{
 	"github.com/go-zeromq/zmq4":      {"core/zmq"},
 	"github.com/vmihailenco/msgpack": {"core/wire"},
-	"github.com/tidwall/btree":       {"core/affinity", "core/load", "core/queue"},
+	"github.com/tidwall/btree":       {"core/affinity", "core/queue"},
+	"github.com/prometheus":          {"core/metrics"},
 	"go.yaml.in/yaml":                {"core/queue"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
@@ -66,7 +69,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tier"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier"}
 
 type file struct {
 	pkg, path string

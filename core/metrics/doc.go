@@ -1,0 +1,18 @@
+// Package metrics shows a router to Prometheus: a Collector for a registry, and Write for a plain text page.
+//
+// What Dynamo has a metric for has Dynamo's name and labels, so that its dashboards work: dynamo_component_router_*
+// (requests, prompt lengths, hit rates, registered workers), dynamo_router_overhead_* (milliseconds of each phase of a
+// decision), dynamo_frontend_worker_* (load by rank) and dynamo_kvrouter_kv_cache_* (events). Hashing blocks and hashing
+// sequences are one pass here, shown as block_hashing; buckets begin lower, because decisions take microseconds. The rest
+// is called dynamo_go_*: outcomes of decisions, completeness of the view, what feeds met by reason, blocks, memory of the
+// index by part.
+//
+// Rows are bounded. Load and completeness have a row per rank, by worker id and rank, for the first Options.MaxRanks; the
+// ranks beyond are added up in one row with worker_id "other" and no dp_rank, so sums over all rows are those over all ranks.
+//
+// Counters never go back while a Collector lives: what a rank's feed counted stays counted when the rank is gone, up to the
+// last time the Collector looked.
+//
+// A collection costs one pass over the ranks and takes the router's lock for as long as PotentialLoads and Health do; it
+// touches nothing on the way of a decision. This is the only package that knows the Prometheus library.
+package metrics

@@ -1,0 +1,309 @@
+package metrics_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/metrics"
+	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/tally"
+)
+
+// source is a router, and what is counted of it by hand.
+type source struct {
+	*router.Router
+	decisions *tally.Decisions
+	events    tally.Events
+}
+
+func (s *source) Tally() (tally.Snapshot, error) {
+	if _, err := s.Stats(); err != nil {
+		return tally.Snapshot{}, err
+	}
+	return tally.Snapshot{Decisions: s.decisions.Counts(), Events: s.events.Counts()}, nil
+}
+
+func newSource(t *testing.T) *source {
+	r, err := router.New(4, router.DefaultConfig(), router.Options{Seed: new(uint64)})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	return &source{Router: r, decisions: tally.NewDecisions(tally.Kind{Name: "no_workers", Err: router.ErrNoWorkers})}
+}
+
+func (s *source) store(t *testing.T, id uint64, rank uint32, tokens []block.Token) {
+	t.Helper()
+	hashes, seqs := block.Both(nil, nil, tokens, s.BlockSize(), &block.Identity{})
+	ev := &event.Event{Kind: event.Stored, DPRank: rank}
+	for i := range hashes {
+		ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(seqs[i]), Hash: hashes[i]})
+	}
+	require.NoError(t, s.ApplyEvent(id, ev, index.Count))
+	s.events.Count(ev.Kind, index.Applied{Stored: len(hashes)}, nil)
+}
+
+func (s *source) decide(t *testing.T, id string, tokens []block.Token) {
+	t.Helper()
+	choice, err := s.BestWorker(&router.Request{Prompt: router.Prompt{Tokens: tokens}, ID: id, Book: true})
+	s.decisions.Count(&tally.Decision{
+		Booked: true, PromptTokens: len(tokens), CachedTokens: int(choice.OverlapBlocks) * s.BlockSize(), Hashing: 1000, Total: 3000,
+	}, err)
+}
+
+func text(t testing.TB, c *metrics.Collector) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, c.Write(&out))
+	return out.String()
+}
+
+// values gives the rows of a page.
+func values(t testing.TB, page string) map[string]float64 {
+	t.Helper()
+	rows := map[string]float64{}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
+		require.NoError(t, err, line)
+		_, twice := rows[line[:at]]
+		require.False(t, twice, line)
+		rows[line[:at]] = v
+	}
+	return rows
+}
+
+func newCollector(t testing.TB, s metrics.Source, o metrics.Options) *metrics.Collector {
+	t.Helper()
+	c, err := metrics.New(s, o)
+	require.NoError(t, err)
+	return c
+}
+
+func tokens(n int) []block.Token {
+	out := make([]block.Token, n)
+	for i := range out {
+		out[i] = block.Token(i)
+	}
+	return out
+}
+
+func TestAPageAfterAKnownScenario(t *testing.T) {
+	s := newSource(t)
+	s.decide(t, "too early", tokens(8))
+	require.NoError(t, s.AddWorker(router.Worker{ID: 7, DPSize: 2}))
+	require.NoError(t, s.AddWorker(router.Worker{ID: 1<<64 - 1}))
+	s.store(t, 7, 1, tokens(16))
+	s.decide(t, "a", tokens(20)) // 4 of 5 blocks are held by 7/1
+	s.decide(t, "b", tokens(2))  // no full block: the idle ranks are equal
+	require.NoError(t, s.MarkPrefillComplete("b"))
+	s.events.Count(event.Stored, index.Applied{Refused: 2}, index.ErrUnknownParent)
+	s.events.Count(event.Stored, index.Applied{Duplicate: 3}, nil)
+	s.events.Count(event.Removed, index.Applied{Unknown: 1}, nil)
+
+	page := text(t, newCollector(t, s, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
+	rows := values(t, page)
+	for row, want := range map[string]float64{
+		`dynamo_go_up{router_id="r"}`: 1,
+
+		`dynamo_component_router_requests_total{router_id="r"}`:                          2,
+		`dynamo_component_router_requests_started_total{router_id="r"}`:                  2,
+		`dynamo_go_decisions_total{outcome="chosen",router_id="r"}`:                      2,
+		`dynamo_go_decisions_total{outcome="no_workers",router_id="r"}`:                  1,
+		`dynamo_go_decisions_total{outcome="other",router_id="r"}`:                       0,
+		`dynamo_component_router_input_sequence_tokens_sum{router_id="r"}`:               22,
+		`dynamo_component_router_input_sequence_tokens_count{router_id="r"}`:             2,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0"}`:               1,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.75"}`:            1,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.8"}`:             2,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="+Inf"}`:            2,
+		`dynamo_component_router_kv_hit_rate_sum{router_id="r"}`:                         0.8,
+		`dynamo_router_overhead_block_hashing_ms_sum{router_id="r"}`:                     0.002,
+		`dynamo_router_overhead_total_ms_bucket{router_id="r",le="0.002"}`:               0,
+		`dynamo_router_overhead_total_ms_bucket{router_id="r",le="0.004"}`:               2,
+		`dynamo_router_overhead_total_ms_count{router_id="r"}`:                           2,
+		`dynamo_router_overhead_scheduling_ms_count{router_id="r"}`:                      0,
+		`dynamo_router_overhead_indexer_find_matches_ms_bucket{router_id="r",le="+Inf"}`: 0,
+
+		`dynamo_frontend_worker_active_decode_blocks{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                    5,
+		`dynamo_frontend_worker_active_prefill_tokens{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                   4,
+		`dynamo_go_worker_active_requests{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                               1,
+		`dynamo_frontend_worker_active_decode_blocks{dp_rank="0",router_id="r",worker_id="18446744073709551615",worker_type="decode"}`: 0,
+		`dynamo_component_router_worker_registered{dp_rank="0",router_id="r",router_worker_id="7",worker_type="decode"}`:               1,
+		`dynamo_go_worker_view_exact{dp_rank="0",router_id="r",worker_id="7",worker_type="decode"}`:                                    1,
+		`dynamo_go_ranks{router_id="r",state="exact"}`:                                                                                 3,
+		`dynamo_go_ranks{router_id="r",state="partial"}`:                                                                               0,
+		`dynamo_go_ranks{router_id="r",state="recovering"}`:                                                                            0,
+		`dynamo_go_ranks{router_id="r",state="disconnected"}`:                                                                          0,
+		`dynamo_go_workers{router_id="r"}`:                                                                                             2,
+
+		`dynamo_kvrouter_kv_cache_events_applied{event_type="stored",router_id="r",status="ok"}`:                     2,
+		`dynamo_kvrouter_kv_cache_events_applied{event_type="stored",router_id="r",status="parent_block_not_found"}`: 1,
+		`dynamo_kvrouter_kv_cache_events_applied{event_type="removed",router_id="r",status="block_not_found"}`:       1,
+		`dynamo_kvrouter_kv_cache_events_applied{event_type="cleared",router_id="r",status="ok"}`:                    0,
+		`dynamo_kvrouter_kv_cache_event_warnings{router_id="r",warning_kind="duplicate_store"}`:                      1,
+		`dynamo_go_events_ignored_total{router_id="r"}`:                                                              0,
+		`dynamo_go_blocks_total{change="stored",router_id="r"}`:                                                      4,
+		`dynamo_go_blocks_total{change="refused",router_id="r"}`:                                                     2,
+		`dynamo_go_index_blocks{router_id="r"}`:                                                                      4,
+		`dynamo_go_index_pairs{router_id="r"}`:                                                                       4,
+	} {
+		got, ok := rows[row]
+		require.True(t, ok, "no row %s in\n%s", row, page)
+		require.InDelta(t, want, got, 1e-12, row)
+	}
+
+	stats, err := s.Stats()
+	require.NoError(t, err)
+	bytes := 0.0
+	for _, part := range []string{"blocks", "paths", "names", "heads", "sets", "rest"} {
+		bytes += rows[`dynamo_go_index_bytes{part="`+part+`",router_id="r"}`]
+	}
+	require.EqualValues(t, stats.Bytes, bytes, "the parts are the whole")
+}
+
+func TestNamesAndTypesAreGood(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(text(t, newCollector(t, newSource(t), metrics.Options{})))).Lint()
+	require.NoError(t, err)
+	for _, p := range problems {
+		dynamos := strings.HasPrefix(p.Metric, "dynamo_kvrouter_") || strings.HasPrefix(p.Metric, "dynamo_router_overhead_")
+		require.True(t, dynamos, "%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestManyRanksMakeFewRows(t *testing.T) {
+	const workers, ranks, most = 10, 10_000, 100
+	s := newSource(t)
+	for id := range uint64(workers) {
+		require.NoError(t, s.AddWorker(router.Worker{ID: id, DPSize: ranks / workers}))
+	}
+	for i := range 500 {
+		s.decide(t, fmt.Sprint(i), tokens(8+i))
+	}
+	rows := values(t, text(t, newCollector(t, s, metrics.Options{MaxRanks: most})))
+	require.Less(t, len(rows), 10*most)
+	loads, err := s.PotentialLoads(nil, &router.Prompt{})
+	require.NoError(t, err)
+	perRank := 0
+	for row := range rows {
+		if strings.HasPrefix(row, "dynamo_go_worker_active_requests{") {
+			perRank++
+		}
+	}
+	require.Equal(t, most+1, perRank)
+	want := map[string]int64{"dynamo_component_router_worker_registered": ranks, "dynamo_go_worker_view_exact": ranks}
+	for _, l := range loads {
+		want["dynamo_frontend_worker_active_decode_blocks"] += l.PotentialDecodeBlocks
+		want["dynamo_frontend_worker_active_prefill_tokens"] += l.PotentialPrefillTokens
+		want["dynamo_go_worker_active_requests"] += l.ActiveRequests
+	}
+	got := map[string]int64{}
+	for row, v := range rows {
+		if name, _, _ := strings.Cut(row, "{"); want[name] > 0 {
+			got[name] += int64(v)
+		}
+	}
+	require.Equal(t, want, got, "sums over all rows are those over all ranks")
+	require.Contains(t, rows, `dynamo_component_router_worker_registered{dp_rank="",router_worker_id="other",worker_type="decode"}`)
+	exactly := values(t, text(t, newCollector(t, s, metrics.Options{MaxRanks: ranks})))
+	require.NotContains(t, strings.Join(slices.Collect(maps.Keys(exactly)), " "), `"other",worker_type`, "as many as fit need no such row")
+}
+
+// fake tells what a test wants to be told.
+type fake struct {
+	source
+	health []router.RankHealth
+}
+
+func (f *fake) Health() ([]router.RankHealth, error) { return f.health, nil }
+
+func TestCountersOfFeedsNeverGoBack(t *testing.T) {
+	f := &fake{source: *newSource(t)}
+	c := newCollector(t, f, metrics.Options{WorkerType: "prefill"})
+	look := func(health ...router.RankHealth) map[string]float64 {
+		f.health = health
+		return values(t, text(t, c))
+	}
+	rank := func(id uint64, state feed.State, gaps uint64) router.RankHealth {
+		return router.RankHealth{WorkerID: id, State: state, Counters: map[string]uint64{"gaps": gaps}}
+	}
+	const gaps = `dynamo_go_feed_total{counter="gaps"}`
+	rows := look(rank(1, feed.Exact, 10), rank(2, feed.Partial, 5))
+	require.EqualValues(t, 15, rows[gaps])
+	require.EqualValues(t, 1, rows[`dynamo_go_ranks{state="partial"}`])
+	require.EqualValues(t, 0, rows[`dynamo_go_worker_view_exact{dp_rank="0",worker_id="2",worker_type="prefill"}`])
+	require.EqualValues(t, 16, look(rank(1, feed.Exact, 11), rank(2, feed.Exact, 5))[gaps])
+	require.EqualValues(t, 16, look(rank(2, feed.Exact, 5))[gaps], "a rank that leaves takes nothing with it")
+	require.EqualValues(t, 19, look(rank(1, feed.Exact, 3), rank(2, feed.Exact, 5))[gaps], "back again it begins at 0")
+	require.EqualValues(t, 20, look(rank(1, feed.Exact, 1), rank(2, feed.Exact, 5))[gaps], "a feed that began anew")
+
+	many := rank(3, feed.Exact, 0)
+	for i := range 10_000 {
+		many.Counters[fmt.Sprintf("reason %d", i)] = 1
+	}
+	require.Less(t, len(look(many)), 600)
+}
+
+func TestAClosedRouter(t *testing.T) {
+	s := newSource(t)
+	c := newCollector(t, s, metrics.Options{})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	s.Close()
+	var out strings.Builder
+	require.ErrorIs(t, c.Write(&out), router.ErrClosed)
+	require.Empty(t, out.String())
+	families, err := registry.Gather()
+	require.NoError(t, err, "other collectors of the registry are shown all the same")
+	require.Len(t, families, 1)
+	require.Zero(t, families[0].GetMetric()[0].GetGauge().GetValue())
+}
+
+func TestALabelOfOursIsRefused(t *testing.T) {
+	for _, name := range []string{"worker_id", "le", "state", "worker_type", "not a name", ""} {
+		_, err := metrics.New(newSource(t), metrics.Options{Labels: map[string]string{name: "x"}})
+		require.ErrorIs(t, err, router.ErrInvalidArgument, name)
+	}
+	_, err := metrics.New(newSource(t), metrics.Options{Labels: map[string]string{"a": "\xff"}})
+	require.ErrorIs(t, err, router.ErrInvalidArgument)
+}
+
+func TestWritersAtTheSameTime(t *testing.T) {
+	s := newSource(t)
+	require.NoError(t, s.AddWorker(router.Worker{ID: 1}))
+	c := newCollector(t, s, metrics.Options{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20 {
+				if err := c.Write(io.Discard); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAWriterThatFails(t *testing.T) {
+	require.ErrorIs(t, newCollector(t, newSource(t), metrics.Options{}).Write(failing{}), io.ErrShortWrite)
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
