@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"reflect"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tally"
 )
@@ -56,11 +58,9 @@ func (c *Collector) index(to chan<- prometheus.Metric, s *router.Stats) {
 	gauge(to, c.descs.indexPairs, s.Pairs)
 	gauge(to, c.descs.indexPaths, s.Paths)
 	gauge(to, c.descs.indexEvicted, s.EvictedBlocks)
-	for part, n := range map[string]int{
-		"blocks": s.Memory.Blocks, "paths": s.Memory.Paths, "names": s.Memory.Names, "heads": s.Memory.Heads,
-		"sets": s.Memory.Sets, "rest": s.Memory.Rest,
-	} {
-		gauge(to, c.descs.indexBytes, n, part)
+	gauge(to, c.descs.indexPresumed, s.PresumedBlocks)
+	for i, parts := 0, reflect.ValueOf(s.Memory); i < parts.NumField(); i++ { // whatever parts there come to be
+		gauge(to, c.descs.indexBytes, parts.Field(i).Int(), parts.Type().Field(i).Tag.Get("json"))
 	}
 	gauge(to, c.descs.workers, s.Workers)
 	gauge(to, c.descs.waiting, s.WaitingRanks)
@@ -117,5 +117,16 @@ func (c *Collector) views(to chan<- prometheus.Metric, health []router.RankHealt
 	c.feeds.add(health)
 	for name, n := range c.feeds.totals {
 		counter(to, c.descs.feedCounts, n, name)
+	}
+}
+
+func (c *Collector) queue(to chan<- prometheus.Metric, classes map[string]queue.Stats) {
+	for name, s := range classes {
+		gauge(to, c.descs.pending, s.Requests, c.workerType, name)
+		gauge(to, c.descs.pendingISL, s.ISLTokens, c.workerType, name)
+		gauge(to, c.descs.pendingCached, s.CachedTokens, c.workerType, name)
+		counter(to, c.descs.queued, s.Pushed, c.workerType, name)
+		counter(to, c.descs.queueRefused, s.LimitRefused, c.workerType, name, "limit")
+		counter(to, c.descs.queueRefused, s.DeadlinePassed, c.workerType, name, "deadline")
 	}
 }

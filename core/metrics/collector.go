@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tally"
 )
@@ -19,6 +20,12 @@ type Source interface {
 	// PotentialLoads of an empty prompt are the present loads.
 	PotentialLoads(dst []router.PotentialLoad, p *router.Prompt) ([]router.PotentialLoad, error)
 	Tally() (tally.Snapshot, error)
+}
+
+// QueueSource is a Source whose requests may wait.
+type QueueSource interface {
+	// QueueStats gives the counters of each policy class. Classes are those of a configuration, so there are few.
+	QueueStats() (map[string]queue.Stats, error)
 }
 
 // Options of a Collector; the zero value is good.
@@ -78,6 +85,7 @@ type reading struct {
 	health []router.RankHealth
 	loads  []router.PotentialLoad
 	tally  tally.Snapshot
+	queue  map[string]queue.Stats
 }
 
 func (c *Collector) read() (r reading, err error) {
@@ -89,6 +97,11 @@ func (c *Collector) read() (r reading, err error) {
 	}
 	if r.loads, err = c.source.PotentialLoads(nil, &router.Prompt{}); err != nil {
 		return r, err
+	}
+	if q, ok := c.source.(QueueSource); ok {
+		if r.queue, err = q.QueueStats(); err != nil {
+			return r, err
+		}
 	}
 	r.tally, err = c.source.Tally()
 	return r, err
@@ -116,6 +129,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	c.index(to, &r.stats)
 	c.ranks(to, &r)
 	c.views(to, r.health)
+	c.queue(to, r.queue)
 }
 
 func gauge[N int | int64 | uint64 | float64](to chan<- prometheus.Metric, d *prometheus.Desc, value N, labels ...string) {

@@ -14,9 +14,10 @@ type descs struct {
 
 	eventsApplied, eventWarnings, eventsIgnored, blockChanges, feedCounts *prometheus.Desc
 
-	indexBlocks, indexPairs, indexPaths, indexBytes, indexEvicted *prometheus.Desc
+	indexBlocks, indexPairs, indexPaths, indexBytes, indexEvicted, indexPresumed *prometheus.Desc
 
 	workers, waiting, states                                       *prometheus.Desc
+	pending, pendingISL, pendingCached, queued, queueRefused       *prometheus.Desc
 	registered, decodeBlocks, prefillTokens, activeRequests, exact *prometheus.Desc
 }
 
@@ -45,6 +46,14 @@ func newDescs(common prometheus.Labels) descs {
 	d.indexPaths = d.add("dynamo_go_index_paths", "Runs of blocks that the index keeps together.")
 	d.indexBytes = d.add("dynamo_go_index_bytes", "Memory of the index, by what it is for.", "part")
 	d.indexEvicted = d.add("dynamo_go_index_evicted_blocks", "Blocks that the memory bound took from the ranks, since each was last emptied.")
+	d.indexPresumed = d.add("dynamo_go_index_presumed_blocks", "Pairs of a block and a rank that is presumed to hold it, because requests were sent there.")
+
+	class := []string{"worker_type", "policy_class"}
+	d.pending = d.add("dynamo_frontend_router_queue_pending_requests", "Requests that wait for a rank.", class...)
+	d.pendingISL = d.add("dynamo_frontend_router_queue_pending_isl_tokens", "Prompt tokens of the requests that wait for a rank.", class...)
+	d.pendingCached = d.add("dynamo_frontend_router_queue_pending_cached_tokens", "Cached tokens of the requests that wait for a rank.", class...)
+	d.queued = d.add("dynamo_go_queue_requests_total", "Requests that waited or were refused because they would have to.", class...)
+	d.queueRefused = d.add("dynamo_frontend_router_queue_backpressure_total", "Requests that the queue refused.", append(class, "reason")...)
 
 	d.workers = d.add("dynamo_go_workers", "Registered workers.")
 	d.waiting = d.add("dynamo_go_waiting_ranks", "Ranks of a snapshot that no worker was registered for yet.")

@@ -19,6 +19,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/metrics"
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tally"
 )
@@ -171,10 +172,14 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 	stats, err := s.Stats()
 	require.NoError(t, err)
 	bytes := 0.0
-	for _, part := range []string{"blocks", "paths", "names", "heads", "sets", "rest"} {
-		bytes += rows[`dynamo_go_index_bytes{part="`+part+`",router_id="r"}`]
+	for row, v := range rows {
+		if strings.HasPrefix(row, "dynamo_go_index_bytes{") {
+			bytes += v
+		}
 	}
 	require.EqualValues(t, stats.Bytes, bytes, "the parts are the whole")
+	require.Contains(t, rows, `dynamo_go_index_bytes{part="names",router_id="r"}`)
+	require.NotContains(t, page, "queue", "nothing waits here")
 }
 
 func TestNamesAndTypesAreGood(t *testing.T) {
@@ -257,6 +262,33 @@ func TestCountersOfFeedsNeverGoBack(t *testing.T) {
 		many.Counters[fmt.Sprintf("reason %d", i)] = 1
 	}
 	require.Less(t, len(look(many)), 600)
+}
+
+type queued struct {
+	source
+	classes map[string]queue.Stats
+}
+
+func (q *queued) QueueStats() (map[string]queue.Stats, error) { return q.classes, nil }
+
+func TestARowPerPolicyClass(t *testing.T) {
+	q := &queued{*newSource(t), map[string]queue.Stats{
+		"default": {}, "batch": {Requests: 3, ISLTokens: 900, CachedTokens: 100, Pushed: 10, LimitRefused: 2, DeadlinePassed: 1},
+	}}
+	rows := values(t, text(t, newCollector(t, q, metrics.Options{Labels: map[string]string{"model": "m"}})))
+	for row, want := range map[string]float64{
+		`dynamo_frontend_router_queue_pending_requests{model="m",policy_class="batch",worker_type="decode"}`:                     3,
+		`dynamo_frontend_router_queue_pending_requests{model="m",policy_class="default",worker_type="decode"}`:                   0,
+		`dynamo_frontend_router_queue_pending_isl_tokens{model="m",policy_class="batch",worker_type="decode"}`:                   900,
+		`dynamo_frontend_router_queue_pending_cached_tokens{model="m",policy_class="batch",worker_type="decode"}`:                100,
+		`dynamo_go_queue_requests_total{model="m",policy_class="batch",worker_type="decode"}`:                                    10,
+		`dynamo_frontend_router_queue_backpressure_total{model="m",policy_class="batch",reason="limit",worker_type="decode"}`:    2,
+		`dynamo_frontend_router_queue_backpressure_total{model="m",policy_class="batch",reason="deadline",worker_type="decode"}`: 1,
+	} {
+		got, ok := rows[row]
+		require.True(t, ok, row)
+		require.Equal(t, want, got, row)
+	}
 }
 
 func TestAClosedRouter(t *testing.T) {

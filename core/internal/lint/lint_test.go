@@ -51,7 +51,7 @@ var imports = map[string][]string{
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
 	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
-	"core/metrics":           {"core/event", "core/feed", "core/router", "core/tally", "core/worker"},
+	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
