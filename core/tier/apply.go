@@ -27,6 +27,8 @@ type writer struct {
 	tier int
 	done index.Applied
 	full bool
+
+	touched uint64 // keeps touch from being optimised away
 }
 
 // Apply applies an event of a lower tier to a slot; Cleared takes all lower tiers, whatever its tier. Applied counts
@@ -111,11 +113,26 @@ func (w *writer) store(ev *event.Event, counting index.Counting) {
 		if w.edges() == nil && w.t.room(int(unsafe.Sizeof(edges{}))) {
 			w.t.tiers[w.tier] = newEdges()
 		}
+		w.touch(section, key{parent: parent, kind: kind})
 		for _, b := range section {
 			w.storeBlock(key{parent, kind, b.Hash}, b.Engine, counting)
 			parent, kind = uint64(b.Engine), inner
 		}
 		w.t.mu.Unlock()
+	}
+}
+
+// touch loads the places of the tables that a section will look at: all at once, they cost little more than one of them.
+// A million edges do not fit into a processor's cache.
+func (w *writer) touch(section []event.Block, k key) {
+	e := w.edges()
+	if e == nil {
+		return
+	}
+	for _, b := range section {
+		k.hash = b.Hash
+		w.touched += e.byKey.peek(k.tableHash()) + e.byName.peek(nameHash(b.Engine))
+		k = key{parent: uint64(b.Engine), kind: inner}
 	}
 }
 
@@ -184,6 +201,11 @@ func (w *writer) count(h *holder, n int64) {
 func (w *writer) remove(gone []block.EngineHash) {
 	for section := range slices.Chunk(gone, sectionBlocks) {
 		w.t.mu.Lock()
+		if e := w.edges(); e != nil {
+			for _, name := range section {
+				w.touched += e.byName.peek(nameHash(name))
+			}
+		}
 		for _, name := range section {
 			w.removeBlock(name)
 		}

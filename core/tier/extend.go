@@ -115,10 +115,10 @@ func (w *walker) walk(tier int, rows []Extension) {
 		return
 	}
 	for i := range rows {
-		if at := &rows[i].at; at.depth > 0 {
-			at.ended = int(at.depth) == len(w.hashes)
+		if x := &rows[i]; x.at.depth > 0 {
+			x.at.ended = false
 		} else {
-			w.walkRoot(&rows[i])
+			w.walkRoot(x)
 		}
 	}
 	slices.SortFunc(rows, together)
@@ -153,7 +153,6 @@ func (w *walker) walkRoot(x *Extension) {
 	if x.at.ended = !ok; ok {
 		x.at.depth, x.at.parent = 1, w.edges().at(id).child
 		*x.in(w.tier)++
-		x.at.ended = len(w.hashes) == 1
 	}
 }
 
@@ -183,8 +182,7 @@ func (w *walker) walkGroup(group []Extension) {
 		x.at.depth, x.at.parent, x.at.ended = depth, parent, true
 		if parted && x.at.next != noEdge {
 			*x.in(w.tier)++
-			x.at.depth, x.at.parent = depth+1, e.at(x.at.next).child
-			x.at.ended = int(x.at.depth) == len(w.hashes)
+			x.at.depth, x.at.parent, x.at.ended = depth+1, e.at(x.at.next).child, false
 		}
 	}
 	if parted {

@@ -13,6 +13,14 @@ func (t *tables) part(hash uint64) *table { return &t.parts[hash>>56] }
 // probe gives the ids under a hash, one after the other; its owner compares what they stand for.
 func (t *tables) probe(hash uint64) probe { return t.part(hash).probe(uint32(hash)) }
 
+// peek loads what a probe will look at first.
+func (t *tables) peek(hash uint64) uint64 {
+	if p := t.part(hash); len(p.slots) > 0 {
+		return p.slots[p.home(uint32(hash))]
+	}
+	return 0
+}
+
 func (t *tables) insert(hash uint64, id uint32) {
 	p := t.part(hash)
 	t.room -= len(p.slots)

@@ -214,6 +214,17 @@ func TestBoundHoldsWhenSetsPart(t *testing.T) {
 	require.NotZero(t, evicted)
 }
 
+// TestRingsAreDumped stores blocks each below the other, which no prompt does but an engine may say.
+func TestRingsAreDumped(t *testing.T) {
+	d := &driver{t: t, got: tier.New(0), want: model.New(), slots: 1}
+	for i := range block.EngineHash(3) {
+		ev := &event.Event{Kind: event.Stored, Tier: event.Disk, HasParent: true, Parent: (i + 2) % 3, Blocks: []event.Block{{Engine: i, Hash: 5}}}
+		d.apply(0, ev, index.Count)
+	}
+	require.Equal(t, []tier.Extension{{Disk: 4}}, d.got.Extend(nil, []block.Hash{1, 5, 5, 5, 5}, []tier.Start{{Depth: 1, Parent: 2}}))
+	d.compareCopies()
+}
+
 func TestRunsEndsWithTheFirstError(t *testing.T) {
 	x := tier.New(0)
 	apply(t, x, 1, event.Disk, below(chain(0, 0), 0, 9))
