@@ -222,7 +222,7 @@ dgo_status dgo_router_apply_event(dgo_router router, uint64_t worker_id, const c
 /* Flags of dgo_request. */
 #define DGO_REQUEST_WORKER_ID 1u      /* worker_id is set: only this worker */
 #define DGO_REQUEST_DP_RANK 2u        /* dp_rank is set: only this rank */
-#define DGO_REQUEST_UPDATE_INDEXER 4u /* record the choice in the approximate index, where the configuration has one */
+#define DGO_REQUEST_UPDATE_INDEXER 4u /* presume that the chosen rank holds the prompt, if the configuration presumes */
 #define DGO_REQUEST_TIMEOUT 8u        /* timeout_seconds is set */
 
 /* What is asked about a prompt besides its tokens. Zeroed (but for struct_size), or a NULL pointer, it is a plain query. */
@@ -355,6 +355,7 @@ dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size
 
 /* dgo_router_health: how complete the view of every rank is, and why.
  *   health  [out] JSON array of objects: worker_id, dp_rank, state, reason, since (Unix seconds), last_seq, counters.
+ *                 The state is exact, recovering, partial or disconnected; without events it is presumed.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);
 

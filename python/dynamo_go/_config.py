@@ -19,7 +19,7 @@ _FLAG = Flag()
 
 # Fields that Dynamo's JSON knew once: accepted, and nothing depends on them.
 _LEGACY_FIELDS = ("durable_kv_events", "router_reset_states", "router_snapshot_threshold", "skip_initial_worker_wait")
-# Keywords that Dynamo leaves out of its JSON. They can only have their defaults here.
+# Keywords that Dynamo leaves out of its JSON, so they are there only if they are not the default.
 _NOT_IN_JSON = ("router_approximate_cache_policy", "router_prefill_policy", "router_decode_policy")
 # Switches of Dynamo's command line that stand for keywords, and values with which they ask for nothing.
 _PRESETS = {
@@ -43,7 +43,7 @@ class KvRouterConfig:
     A keyword whose feature does not exist yet takes its default only: any other value raises
     :class:`NotImplementedError`, wherever it came from.
 
-    Scoring, all of which exist (costs are in blocks, the lowest wins):
+    What exists (costs are in blocks, the lowest wins):
 
     ``overlap_score_credit`` (1.0, finite, >= 0; ``DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT``)
         What a cached block takes off the cost. 0 ignores caches, 1 counts a cached block as free.
@@ -60,6 +60,14 @@ class KvRouterConfig:
     ``DYN_ROUTER_TRACK_ACTIVE_BLOCKS``, ``DYN_ROUTER_ASSUME_KV_REUSE``, ``DYN_ROUTER_TRACK_PREFILL_TOKENS``)
         Whether decode blocks count as load; whether equal blocks of several requests count once; whether prompt tokens
         count as load.
+    ``use_kv_events`` (True; ``DYN_ROUTER_USE_KV_EVENTS``, ``DYN_USE_KV_EVENTS``)
+        False routes without events: blocks are presumed to be where requests went.
+    ``router_approximate_cache_policy`` ("ttl" or "lru"; ``DYN_ROUTER_APPROXIMATE_CACHE_POLICY``)
+        Without events: how blocks are forgotten. "ttl": after ``router_ttl_secs`` (120.0; ``DYN_ROUTER_TTL_SECS``) without a
+        request. "lru": the least recently used, when a worker's ``total_kv_blocks`` are used up.
+    ``router_predicted_ttl_secs`` (None; ``DYN_ROUTER_PREDICTED_TTL_SECS``)
+        With events: blocks of routed prompts are presumed for so long besides, so that a burst of equal prompts stays
+        together before the events come.
     ``overlap_score_weight`` (deprecated; ``DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT``, ``DYN_OVERLAP_SCORE_WEIGHT``)
         Another name for ``prefill_load_scale``, which it overrules; 0 also sets ``overlap_score_credit`` to 0.
 
@@ -77,7 +85,7 @@ class KvRouterConfig:
     host_cache_hit_weight = Keyword(_FRACTION, 0.75, "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT")
     disk_cache_hit_weight = Keyword(_FRACTION, 0.25, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT")
     router_temperature = Keyword(_ANY_FINITE, 0.0, "DYN_ROUTER_TEMPERATURE", exists=True)
-    use_kv_events = Keyword(_FLAG, True, "DYN_ROUTER_USE_KV_EVENTS", "DYN_USE_KV_EVENTS")
+    use_kv_events = Keyword(_FLAG, True, "DYN_ROUTER_USE_KV_EVENTS", "DYN_USE_KV_EVENTS", exists=True)
     router_replica_sync = Keyword(_FLAG, False, "DYN_ROUTER_REPLICA_SYNC")
     router_track_active_blocks = Keyword(_FLAG, True, "DYN_ROUTER_TRACK_ACTIVE_BLOCKS", exists=True)
     router_track_output_blocks = Keyword(_FLAG, False, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS")
@@ -86,9 +94,9 @@ class KvRouterConfig:
     router_prefill_load_model = Keyword(
         Choice("prefill load model", "none", "ais", aliases={"aic": "ais"}), "none", "DYN_ROUTER_PREFILL_LOAD_MODEL"
     )
-    router_ttl_secs = Keyword(_SECONDS, 120.0, "DYN_ROUTER_TTL_SECS")
+    router_ttl_secs = Keyword(_SECONDS, 120.0, "DYN_ROUTER_TTL_SECS", exists=True)
     router_approximate_cache_policy = Keyword(
-        Choice("approximate cache policy", "ttl", "lru"), "ttl", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY"
+        Choice("approximate cache policy", "ttl", "lru"), "ttl", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY", exists=True
     )
     router_queue_threshold = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_QUEUE_THRESHOLD")
     router_event_threads = Keyword(Count(1), 4, "DYN_ROUTER_EVENT_THREADS")
@@ -98,7 +106,7 @@ class KvRouterConfig:
     enable_session_prefix_index = Keyword(_FLAG, False, "DYN_ENABLE_SESSION_PREFIX_INDEX")
     shared_cache_multiplier = Keyword(Maybe(_FRACTION), None, "DYN_SHARED_CACHE_MULTIPLIER")
     shared_cache_type = Keyword(Choice("shared cache type", "none", "hicache"), "none", "DYN_SHARED_CACHE_TYPE")
-    router_predicted_ttl_secs = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_PREDICTED_TTL_SECS")
+    router_predicted_ttl_secs = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_PREDICTED_TTL_SECS", exists=True)
     conditional_disagg_enabled = Keyword(_FLAG, False, "DYN_ROUTER_CONDITIONAL_DISAGG")
     conditional_disagg_policy = Keyword(
         Choice("conditional disaggregation policy", "isl_bounding", "prefill_load", "isl_or_load", strict=False),
@@ -270,7 +278,11 @@ class KvRouterConfig:
 
     def to_json(self) -> str:
         """Give the whole configuration as JSON, under the names that Dynamo and the C interface use."""
-        values = {name: value for name, value in self._values.items() if name not in _NOT_IN_JSON}
+        values = {
+            name: value
+            for name, value in self._values.items()
+            if name not in _NOT_IN_JSON or value != _BY_NAME[name].default
+        }
         if values["router_prefill_load_model"] == "ais":
             values["router_prefill_load_model"] = "aic"
         return json.dumps(values)

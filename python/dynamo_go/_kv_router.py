@@ -295,7 +295,8 @@ class KvRouter:
                 the deprecated ``overlap_score_weight``. They act (Dynamo accepts and ignores most); an unknown key is an
                 error (Dynamo drops it).
             request_id: books: the worker counts as busy with the prompt until :meth:`free`. None only asks.
-            update_indexer: records the choice where the configuration has an approximate index; none exists yet.
+            update_indexer: presume from now on that the chosen rank holds the prompt's blocks, if the configuration
+                presumes anything (``use_kv_events=False``, or ``router_predicted_ttl_secs``). :meth:`generate` does.
             block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
             lora_name: LoRA adapter.
             routing_constraints: which workers may be chosen.

@@ -216,7 +216,8 @@ class Router:
                 ``router_temperature``, ``assume_kv_reuse``, ``track_prefill_tokens``, ``shared_cache_multiplier``, and
                 the deprecated ``overlap_score_weight``.
             request_id: books: the worker counts as busy with the prompt until :meth:`free`. None only asks.
-            update_indexer: record the choice in the approximate index, where the configuration has one.
+            update_indexer: presume from now on that the chosen rank holds the prompt's blocks, if the configuration
+                presumes anything (``use_kv_events=False``, or ``router_predicted_ttl_secs``).
             lora_name: LoRA adapter.
             cache_namespace: cache salt.
             block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
@@ -406,7 +407,7 @@ class Router:
 
         A row per rank: ``worker_id``, ``dp_rank``, ``state`` (exact, recovering, partial, disconnected), ``reason``,
         ``since`` (Unix seconds), ``last_seq`` (None before the first batch), ``counters`` (name to number; only those
-        above 0). A disconnected rank stays a candidate: leave it out by ``allowed_worker_ids``, or remove its worker.
+        above 0). With ``use_kv_events=False`` every state is "presumed". A disconnected rank stays a candidate: leave it out by ``allowed_worker_ids``, or remove its worker.
         """
         return cast("list[RankHealth]", decode(self._native.health()))
 

@@ -22,7 +22,7 @@ class RankHealth(TypedDict):
 
     worker_id: int
     dp_rank: int
-    state: Literal["exact", "recovering", "partial", "disconnected"]
+    state: Literal["exact", "recovering", "partial", "disconnected", "presumed"]
     reason: str
     since: float
     """When the state began, in Unix seconds."""
@@ -60,7 +60,7 @@ class Stats(TypedDict):
     bytes: int
     """Memory of the index; `memory` says where it is."""
     memory: dict[str, int]
-    """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, in bytes; their sum is `bytes`."""
+    """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, ``presumed``, in bytes; their sum is `bytes`."""
     evicted_blocks: int
     """Blocks that a byte bound took from the ranks, since each was last emptied."""
     workers: int
@@ -70,3 +70,5 @@ class Stats(TypedDict):
     active_requests: int
     ignored_events: int
     """Events that were taken and changed nothing, such as those of host, disk and external tiers."""
+    presumed_blocks: int
+    """(block, rank) pairs that are presumed from what was routed; with ``use_kv_events=False``, all of `pairs`."""

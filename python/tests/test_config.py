@@ -24,17 +24,19 @@ EXISTS = {
     "router_track_active_blocks": True,
     "router_assume_kv_reuse": True,
     "router_track_prefill_tokens": True,
+    "use_kv_events": True,
+    "router_ttl_secs": 120.0,
+    "router_approximate_cache_policy": "ttl",
+    "router_predicted_ttl_secs": None,
 }
 
 # keyword: (default, a valid value that is another, environment variable)
 PLANNED: dict[str, tuple[Any, Any, str]] = {
     "host_cache_hit_weight": (0.75, 0.5, "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT"),
     "disk_cache_hit_weight": (0.25, 0.5, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"),
-    "use_kv_events": (True, False, "DYN_ROUTER_USE_KV_EVENTS"),
     "router_replica_sync": (False, True, "DYN_ROUTER_REPLICA_SYNC"),
     "router_track_output_blocks": (False, True, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS"),
     "router_prefill_load_model": ("none", "ais", "DYN_ROUTER_PREFILL_LOAD_MODEL"),
-    "router_ttl_secs": (120.0, 60.0, "DYN_ROUTER_TTL_SECS"),
     "router_queue_threshold": (None, 0.5, "DYN_ROUTER_QUEUE_THRESHOLD"),
     "router_event_threads": (4, 1, "DYN_ROUTER_EVENT_THREADS"),
     "router_queue_policy": ("fcfs", "wspt", "DYN_ROUTER_QUEUE_POLICY"),
@@ -43,7 +45,6 @@ PLANNED: dict[str, tuple[Any, Any, str]] = {
     "enable_session_prefix_index": (False, True, "DYN_ENABLE_SESSION_PREFIX_INDEX"),
     "shared_cache_multiplier": (None, 0.5, "DYN_SHARED_CACHE_MULTIPLIER"),
     "shared_cache_type": ("none", "hicache", "DYN_SHARED_CACHE_TYPE"),
-    "router_predicted_ttl_secs": (None, 5.0, "DYN_ROUTER_PREDICTED_TTL_SECS"),
     "conditional_disagg_enabled": (False, True, "DYN_ROUTER_CONDITIONAL_DISAGG"),
     "conditional_disagg_policy": ("isl_bounding", "isl_or_load", "DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"),
     "conditional_disagg_eff_isl_threshold": (2048, 1024, "DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_THRESHOLD"),
@@ -56,11 +57,9 @@ PLANNED: dict[str, tuple[Any, Any, str]] = {
     "router_tracking_key_file": (None, "key", "DYN_ROUTER_TRACKING_KEY_FILE"),
     "router_tracking_key_id": (None, "id", "DYN_ROUTER_TRACKING_KEY_ID"),
     # These need another keyword to be valid at all.
-    "router_approximate_cache_policy": ("ttl", "lru", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY"),
     "router_tracking_hash": ("public-xxh3-v1", "keyed-xxh3-v1", "DYN_ROUTER_TRACKING_HASH"),
 }
 COMPANION: dict[str, dict[str, Any]] = {
-    "router_approximate_cache_policy": {"use_kv_events": False},
     "router_tracking_hash": {"router_tracking_key_file": "key"},
 }
 NOT_IN_JSON = {"router_approximate_cache_policy", "router_prefill_policy", "router_decode_policy"}
@@ -150,6 +149,10 @@ def test_passed_keyword_wins_over_the_environment(name: str, monkeypatch: pytest
         ("DYN_ROUTER_TRACK_PREFILL_TOKENS", "False", "router_track_prefill_tokens", False),
         ("DYN_ROUTER_TRACK_PREFILL_TOKENS", "YES", "router_track_prefill_tokens", True),
         ("DYN_ROUTER_TEMPERATURE", "", "router_temperature", 0.0),
+        ("DYN_ROUTER_USE_KV_EVENTS", "0", "use_kv_events", False),
+        ("DYN_USE_KV_EVENTS", "0", "use_kv_events", False),
+        ("DYN_ROUTER_TTL_SECS", "5", "router_ttl_secs", 5.0),
+        ("DYN_ROUTER_PREDICTED_TTL_SECS", "5", "router_predicted_ttl_secs", 5.0),
     ],
 )
 def test_environment(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: Any) -> None:
@@ -190,10 +193,17 @@ def test_unknown_word_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         KvRouterConfig()
 
 
+def test_approximate_cache_policy_is_in_the_json_only_if_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "router_approximate_cache_policy" not in json.loads(KvRouterConfig().to_json())
+    monkeypatch.setenv("DYN_ROUTER_APPROXIMATE_CACHE_POLICY", "lru")
+    config = KvRouterConfig(use_kv_events=False)
+    assert config.router_approximate_cache_policy == "lru"
+    assert KvRouterConfig.from_json(config.to_json()) == config
+
+
 def test_second_name_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_USE_KV_EVENTS", "0")
-    with pytest.raises(NotImplementedError, match="DYN_USE_KV_EVENTS"):
-        KvRouterConfig()
+    assert not KvRouterConfig().use_kv_events
     monkeypatch.setenv("DYN_ROUTER_USE_KV_EVENTS", "1")
     assert KvRouterConfig().use_kv_events
 

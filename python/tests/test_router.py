@@ -341,8 +341,8 @@ def test_bad_configurations_are_refused(config: Any) -> None:
 
 
 def test_features_that_do_not_exist_say_so() -> None:
-    with pytest.raises(NotImplementedError, match="use_kv_events"):
-        Router(16, {"use_kv_events": False})
+    with pytest.raises(NotImplementedError, match="use_remote_indexer"):
+        Router(16, {"use_remote_indexer": True})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
