@@ -362,7 +362,7 @@ func TestNothingIsLeftWhenAllExpired(t *testing.T) {
 	x := fresh(second)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 100_000 {
-		q := unlike(rng.IntN(50_000), 1+rng.IntN(3))
+		q := unlike(rng.IntN(50_000), 1+rng.IntN(2))
 		require.NoError(t, x.Route(worker.Slot(i%16), q, int64(i)*ms/10))
 	}
 	now := int64(100 * second)
@@ -373,6 +373,12 @@ func TestNothingIsLeftWhenAllExpired(t *testing.T) {
 	require.True(t, x.Empty())
 	approx.Check(t, x)
 	require.Less(t, st.Bytes, 300_000)
+}
+
+func TestTheBufferOfALongPromptIsNotKept(t *testing.T) {
+	x := fresh(second)
+	require.NoError(t, x.Route(0, unlike(1, 20_000), 0))
+	require.Less(t, x.Stats(2*second).Bytes, 20_000*8)
 }
 
 func TestAUseAllocatesNothing(t *testing.T) {
