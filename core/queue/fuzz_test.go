@@ -165,16 +165,16 @@ func TestQueueAgainstModel(t *testing.T) {
 	for i, profile := range fuzzProfiles(t) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			served := 0
-			for seed := range uint64(8) {
+			for seed := range uint64(4) {
 				rng := rand.New(rand.NewPCG(seed, 7))
 				p := newPair(t, profile)
-				for range 2000 {
+				for range 1500 {
 					v := rng.Uint32()
 					p.step(byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
 				}
 				served += len(p.served)
 			}
-			require.Greater(t, served, 1000, "the test serves little")
+			require.Greater(t, served, 300, "the test serves little")
 		})
 	}
 }

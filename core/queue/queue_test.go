@@ -367,3 +367,25 @@ func TestClearGivesEveryItem(t *testing.T) {
 	queue.Check(t, q)
 	require.Nil(t, q.Next(always))
 }
+
+func TestOnlyTheClassServedLastGoesOnWithItsCredit(t *testing.T) {
+	q := queue.New[string](profile(t, `
+default_policy_family: f
+uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+policy_classes:
+  - {name: a, policy_family: f, cache_bucket: all, quantum: 10}
+  - {name: b, quantum: 1}
+  - {name: c, quantum: 1}
+`), 0)
+	push(t, q, 0, queue.Request{Class: 0, ISLTokens: 8}, "a 8")
+	long := push(t, q, 1, queue.Request{Class: 0, ISLTokens: 5}, "a 5")
+	push(t, q, 2, queue.Request{Class: 1, ISLTokens: 1}, "b")
+	push(t, q, 3, queue.Request{Class: 2, ISLTokens: 1}, "c")
+	require.Equal(t, "a 8", q.Next(always).Value)
+	require.Equal(t, "b", q.Next(always).Value, "a's credit of 2 does not pay for 5")
+	push(t, q, 4, queue.Request{Class: 0, ISLTokens: 2}, "a 2")
+	q.Remove(long)
+	push(t, q, 5, queue.Request{Class: 0, ISLTokens: 3}, "a 3")
+	push(t, q, 6, queue.Request{Class: 1, ISLTokens: 1}, "b again")
+	require.Equal(t, []string{"c", "a 2", "b again", "a 3"}, drain(q), "what is saved is spent before a quantum is given")
+}

@@ -11,10 +11,6 @@ func newRing[T any](classes int) ring[T] {
 	return ring[T]{carry: -1, candidates: make([]*Item[T], classes)}
 }
 
-// maxDeficit bounds the credit of a class. A single class is served before it has twice MaxTokens; only a class with a huge
-// quantum, in rounds given for the sake of one with a tiny quantum, comes near.
-const maxDeficit = 1 << 62
-
 // Next takes out the item that goes next among those that fit, nil if none fits. fits tells whether a request would find room
 // now: an eligible rank that is not busy, or no eligible rank at all, so that placing it gives the proper error. It must not
 // call the queue. A lane whose head does not fit is not asked again until Wake, or until another item heads it.
@@ -48,7 +44,7 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 			continue
 		}
 		if it.cost() > c.deficit {
-			c.credit(1)
+			c.deficit += c.config.Quantum
 		}
 		if it.cost() <= c.deficit {
 			return q.serve(it)
@@ -64,7 +60,8 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 	return nil
 }
 
-// fastForward gives every class with a candidate the fewest rounds that let one of them be served.
+// fastForward gives every class with a candidate the fewest rounds that let one of them be served. No class gets more than its
+// candidate costs and one quantum, so no credit exceeds twice MaxTokens.
 func (q *Queue[T]) fastForward() {
 	rounds := int64(0)
 	for at, it := range q.ring.candidates {
@@ -78,17 +75,10 @@ func (q *Queue[T]) fastForward() {
 	}
 	for at, it := range q.ring.candidates {
 		if it != nil {
-			q.classes[at].credit(rounds)
+			c := q.classes[at]
+			c.deficit += rounds * c.config.Quantum
 		}
 	}
-}
-
-func (c *class[T]) credit(rounds int64) {
-	if rounds > (maxDeficit-c.deficit)/c.config.Quantum {
-		c.deficit = maxDeficit
-		return
-	}
-	c.deficit += rounds * c.config.Quantum
 }
 
 func (q *Queue[T]) serve(it *Item[T]) *Item[T] {
