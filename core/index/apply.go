@@ -2,20 +2,22 @@ package index
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
-	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// A writer applies one event to one slot. It holds the slot's mu all the time, and a shard's mu for sections of at most
+// A writer applies one event to one slot. It holds the lane's mu all the time, and a shard's mu for sections of at most
 // sectionBlocks blocks.
 type writer struct {
-	x    *sharded
-	h    *holder
-	slot worker.Slot
+	x        *tree
+	l        *lane
+	h        *holder
+	slot     worker.Slot
+	counting Counting
 
 	locked *shard // nil between sections
 	spent  int    // blocks touched in this section
@@ -23,60 +25,71 @@ type writer struct {
 }
 
 // Apply implements Index.
-func (x *sharded) Apply(slot worker.Slot, ev *event.Event, counting Counting) (Applied, error) {
+func (x *tree) Apply(slot worker.Slot, ev *event.Event, counting Counting) (Applied, error) {
 	if x.closed.Load() {
-		return Applied{Refused: len(ev.Blocks)}, ErrClosed
+		return Applied{Refused: refused(ev)}, ErrClosed
 	}
 	h, err := x.holder(slot)
 	if err != nil {
-		return Applied{Refused: len(ev.Blocks)}, err
+		return Applied{Refused: refused(ev)}, err
 	}
-	h.mu.Lock()
-	w := writer{x: x, h: h, slot: slot}
+	w := writer{x: x, l: x.lane(slot), h: h, slot: slot, counting: counting}
+	w.l.mu.Lock()
+	side := h.sideBytes()
 	switch ev.Kind {
 	case event.Stored:
-		err = w.store(ev, counting)
+		err = w.store(ev)
 	case event.Removed:
 		w.remove(ev.Removed)
 	case event.Cleared:
 		w.clear()
 	}
-	w.finish()
-	h.mu.Unlock()
+	w.finish(side)
+	w.l.mu.Unlock()
 	if invariants {
 		x.mustHold()
 	}
+	runtime.KeepAlive(x)
 	return w.done, err
 }
 
+func refused(ev *event.Event) int {
+	if ev.Kind == event.Stored {
+		return len(ev.Blocks)
+	}
+	return 0
+}
+
 // Drop implements Index.
-func (x *sharded) Drop(slot worker.Slot) {
+func (x *tree) Drop(slot worker.Slot) {
 	h := x.lookup(slot)
 	if h == nil {
 		return
 	}
-	h.mu.Lock()
-	w := writer{x: x, h: h, slot: slot}
+	w := writer{x: x, l: x.lane(slot), h: h, slot: slot}
+	w.l.mu.Lock()
+	side := h.sideBytes()
 	w.clear()
-	w.finish()
-	h.work = nil
-	h.mu.Unlock()
+	w.finish(side)
+	h.evicted.Store(0)
+	w.l.mu.Unlock()
 	if invariants {
 		x.mustHold()
 	}
+	runtime.KeepAlive(x)
 }
 
-// enter gives a shard, locked, for one more block. What was read from it may have moved since the last call, but the
-// blocks the slot holds are where they were.
-func (w *writer) enter(number uint32) *shard {
+// enter locks a shard for so many blocks more, or goes on with it if it is locked and they fit into the section. What the
+// slot holds is where it was, everything else may have moved.
+func (w *writer) enter(number uint32, blocks int) *shard {
 	s := &w.x.shards[number]
-	if w.locked == s && w.spent < sectionBlocks {
-		w.spent++
+	if w.locked == s && w.spent+blocks <= sectionBlocks {
+		w.spent += blocks
 		return s
 	}
 	w.exit()
-	s.mu.Lock()
-	w.locked, w.spent = s, 1
+	s.lock()
+	w.locked, w.spent = s, blocks
 	return s
 }
 
@@ -87,80 +100,299 @@ func (w *writer) exit() {
 	}
 }
 
-// finish ends the last section, gives memory back and publishes the counters.
-func (w *writer) finish() {
+// finish ends the last section and publishes the counters. side is what the slot's exceptions took before.
+func (w *writer) finish(side int) {
 	w.exit()
-	h := w.h
-	h.names.trim()
-	h.held.Add(int64(w.done.Stored - w.done.Removed))
-	const extraBytes = 32 // of a map entry: key, value, control byte and free room
-	h.bytes.Store(int64(int(unsafe.Sizeof(*h)) + h.names.bytes() + len(h.extra)*extraBytes + cap(h.work)*8))
+	w.h.held.Add(int64(w.done.Stored - w.done.Removed))
+	w.x.heap.note(w.h.sideBytes() - side)
 }
 
-func (w *writer) store(ev *event.Event, counting Counting) error {
-	if bad, ok := w.repeated(ev); ok {
+// locate gives the block that the lane's table has a name for. Its shard is locked then.
+func (w *writer) locate(name block.EngineHash) (place, bool) {
+	for p := w.l.names.probe(mixed(uint64(name))); ; {
+		at, ok := p.next()
+		if !ok {
+			return 0, false
+		}
+		s := w.enter(at.shard(), 1)
+		if p := s.path(at.path()); s.arrays(p).names[at.offset()] == name {
+			return at, true
+		}
+	}
+}
+
+// find gives the block that the slot knows by a name, and whether by the path's. Its shard is locked then.
+func (w *writer) find(name block.EngineHash) (at place, own, ok bool) {
+	if a, ok := w.h.others[name]; ok {
+		w.enter(a.at.shard(), 1)
+		return a.at, false, true
+	}
+	at, ok = w.locate(name)
+	if !ok {
+		return 0, false, false
+	}
+	s := w.locked
+	p := s.path(at.path())
+	set, _, _ := s.setAt(p, at.offset())
+	if !s.sets.has(set, w.slot) || p.odd && w.h.record(at).own == 0 {
+		return 0, false, false
+	}
+	return at, true, true
+}
+
+// parent is find for the block that an event goes on from: most often the slot's last one.
+func (w *writer) parent(name block.EngineHash) (place, bool) {
+	if at := w.h.last; at != 0 && len(w.h.others) == 0 {
+		s := w.enter(at.shard(), 1)
+		// Whatever is there now: if the slot knows a block of this name by it, it is the block.
+		if id := at.path(); s.paths.has(id - 1) {
+			p := s.path(id)
+			if o := at.offset(); !p.odd && o < uint32(p.n) && s.arrays(p).names[o] == name {
+				if set, _, _ := s.setAt(p, o); s.sets.has(set, w.slot) {
+					return at, true
+				}
+			}
+		}
+	}
+	at, _, ok := w.find(name)
+	return at, ok
+}
+
+func (w *writer) store(ev *event.Event) error {
+	if bad, ok := repeated(ev); ok {
 		w.done.Refused = len(ev.Blocks)
 		return fmt.Errorf("%w: engine hash %d", ErrBadChain, bad)
 	}
-	var k key
-	at := place{node: noNode}
+	var number uint32
+	var at spot
 	if ev.HasParent {
-		parent := w.h.names.find(ev.Parent)
-		if parent == nil {
+		parent, ok := w.parent(ev.Parent)
+		if !ok {
 			w.done.Refused = len(ev.Blocks)
 			return fmt.Errorf("%w: parent %d, slot %d", ErrUnknownParent, ev.Parent, w.slot)
 		}
-		at = parent.place()
-		k = w.enter(at.shard).at(at.node).key()
+		number, at = parent.shard(), spot{parent.path(), parent.offset()}
+	} else if len(ev.Blocks) > 0 {
+		number = w.x.shardOf(block.SequenceHash(ev.Blocks[0].Hash))
 	}
-	for i := range ev.Blocks {
-		b := &ev.Blocks[i]
-		if i%sectionBlocks == 0 {
-			w.exit()
-			w.h.names.reserve(min(sectionBlocks, len(ev.Blocks)-i))
+	fresh := 0 // names of the next blocks that are known to name nothing
+	for blocks := ev.Blocks; len(blocks) > 0; {
+		s := w.enter(number, 1)
+		next, seq, before, ok := s.after(at, blocks[0].Hash)
+		n, look := 0, !ok
+		switch {
+		case ok:
+			if at.path != next.path {
+				s.hang(next.path, at)
+			}
+			n, look = w.hold(s, next, blocks, fresh)
+		case fresh > 0:
+			n, next = w.create(s, at, seq, before, blocks[:fresh])
 		}
-		if i == 0 && !ev.HasParent {
-			k = root(b.Hash)
-			at.shard = w.x.shardOf(k.seq)
-		} else {
-			k = k.child(b.Hash)
+		if n == 0 && look && fresh == 0 {
+			w.exit() // looking at names may take long: they are not near each other
+			if fresh = w.fresh(blocks); fresh > 0 {
+				continue
+			}
 		}
-		at.node = w.storeBlock(&k, at, b.Engine, counting)
+		if n == 0 {
+			next = w.storeOne(number, at, &blocks[0])
+			n = 1
+		}
+		at = spot{next.path, next.offset + uint32(n) - 1}
+		blocks, fresh = blocks[n:], max(0, fresh-n)
+	}
+	if at.path != 0 {
+		w.h.last = placeOf(number, at.path, at.offset)
 	}
 	return nil
 }
 
-// storeBlock adds a name for a block below parent, and gives the block's node in the same shard.
-func (w *writer) storeBlock(k *key, parent place, engine block.EngineHash, counting Counting) uint32 {
-	s := w.enter(parent.shard)
-	if known := w.h.names.find(engine); known != nil {
-		at := known.place()
-		if at.shard == parent.shard && s.at(at.node).is(k) {
-			known.again(counting)
-			w.done.Duplicate++
-			return at.node
-		}
-		w.forget(engine, at)
-		s = w.enter(parent.shard)
+// fresh counts the leading blocks, at most a section, whose names neither the lane's table nor the slot has.
+func (w *writer) fresh(blocks []event.Block) int {
+	blocks = blocks[:min(len(blocks), sectionBlocks)]
+	names := &w.l.names
+	var ys [sectionBlocks]uint64
+	sum := uint64(0)
+	for i := range blocks {
+		ys[i] = mixed(uint64(blocks[i].Engine))
+		sum += names.peek(ys[i])
 	}
-	n, held := s.hold(k, parent.node, w.slot)
-	at := place{parent.shard, n}
-	if held {
-		w.done.Duplicate++
-		if w.h.extra == nil {
-			w.h.extra = make(map[place]uint32)
+	w.l.sink = sum
+	for i := range blocks {
+		p := names.probe(ys[i])
+		if _, ok := p.next(); ok { // at worst another name with the same tag: then it takes longer
+			return i
 		}
-		w.h.extra[at]++
+		if len(w.h.others) > 0 {
+			if _, ok := w.h.others[blocks[i].Engine]; ok {
+				return i
+			}
+		}
+	}
+	return len(blocks)
+}
+
+// create stores new blocks of fresh names below a spot, and gives how many and the first.
+func (w *writer) create(s *shard, at spot, seq, before block.SequenceHash, blocks []event.Block) (int, spot) {
+	w.spent = sectionBlocks
+	first, n := s.create(at, seq, before, blocks, w.slot)
+	w.exit()
+	w.done.Stored += int(n)
+	w.name(placeOf(s.number, first.path, first.offset), blocks[:n])
+	return int(n), first
+}
+
+// name enters the path's names of consecutive blocks into the table.
+func (w *writer) name(at place, blocks []event.Block) {
+	for i := range blocks {
+		w.l.names.insert(mixed(uint64(blocks[i].Engine)), at+place(i), true)
+	}
+}
+
+// hold makes the slot a holder of blocks that are there, beginning with next, and gives of how many. They end where names have to
+// be looked at one by one; look tells that knowing more fresh names would help.
+func (w *writer) hold(s *shard, next spot, blocks []event.Block, fresh int) (n int, look bool) {
+	p := s.path(next.path)
+	set, _, end := s.setAt(p, next.offset)
+	room := min(len(blocks), int(end-next.offset), max(1, sectionBlocks-w.spent))
+	a := s.arrays(p)
+	hashes, names := a.hashes[next.offset:], a.names[next.offset:]
+	if set == 0 { // a hole: whatever names are there are nobody's
+		for n < min(room, fresh) && blocks[n].Hash == hashes[n] {
+			names[n] = blocks[n].Engine
+			n++
+		}
+		w.take(s, next, blocks[:n], true)
+		return n, true
+	}
+	if p.odd {
+		return 0, false
+	}
+	for n < room && blocks[n].Hash == hashes[n] && blocks[n].Engine == names[n] {
+		n++
+	}
+	switch {
+	case n == 0:
+		return 0, false
+	case s.sets.has(set, w.slot):
+		if w.counting != Set {
+			return 0, false
+		}
+		w.done.Duplicate += n
+		w.spent += n
+	case s.sets.anyOf(set, w.l.mask, w.slot):
+		if len(w.h.others) > 0 {
+			return 0, false
+		}
+		w.take(s, next, blocks[:n], false)
+	default:
+		n = min(n, fresh)
+		w.take(s, next, blocks[:n], true)
+		return n, true
+	}
+	return n, false
+}
+
+// take makes the slot a holder of blocks by the path's names, which the table has or is to have.
+func (w *writer) take(s *shard, first spot, blocks []event.Block, name bool) {
+	n := len(blocks)
+	if n == 0 {
+		return
+	}
+	s.edit(first.path, first.offset, first.offset+uint32(n), w.slot, true)
+	w.done.Stored += n
+	w.spent += n
+	if name {
+		w.exit()
+		w.name(placeOf(s.number, first.path, first.offset), blocks)
+	}
+}
+
+// storeOne stores a block below a spot, whatever its name is, and gives where it is.
+func (w *writer) storeOne(number uint32, at spot, b *event.Block) spot {
+	known, own, ok := w.find(b.Engine)
+	s := w.enter(number, 1)
+	next, _, _, there := s.after(at, b.Hash)
+	if ok && there && known == placeOf(number, next.path, next.offset) {
+		w.again(s, next, known, own, b.Engine)
+		return next
+	}
+	if ok {
+		w.forget(b.Engine, known, own)
+		s = w.enter(number, 1)
+	}
+	next, seq, before, there := s.after(at, b.Hash)
+	if !there {
+		next, _ = s.create(at, seq, before, []event.Block{*b}, w.slot)
+		w.done.Stored++
+		w.enterName(s, next, b.Engine, record{})
+		return next
+	}
+	p := s.path(next.path)
+	set, _, _ := s.setAt(p, next.offset)
+	place := placeOf(number, next.path, next.offset)
+	if set == 0 {
+		s.arrays(p).names[next.offset] = b.Engine
+	}
+	r := record{}
+	if s.sets.has(set, w.slot) {
+		r = w.h.record(place)
+		w.done.Duplicate++
 	} else {
+		s.edit(next.path, next.offset, next.offset+1, w.slot, true)
 		w.done.Stored++
 	}
-	w.h.names.insert(newName(engine, at))
-	return n
+	w.enterName(s, next, b.Engine, r)
+	return next
+}
+
+// again stores a name for the block it already names.
+func (w *writer) again(s *shard, at spot, known place, own bool, name block.EngineHash) {
+	w.done.Duplicate++
+	switch {
+	case own:
+		r := w.h.record(known)
+		if r.own = counted(r.own, w.counting); r != w.h.record(known) {
+			w.h.set(s.path(at.path), known, r)
+		}
+	default:
+		a := w.h.others[name]
+		a.refs = counted(a.refs, w.counting)
+		w.h.others[name] = a
+	}
+}
+
+func counted(refs uint32, counting Counting) uint32 {
+	if counting == Set {
+		return 1
+	}
+	return min(refs, maxReferences-1) + 1
+}
+
+// enterName adds a name, that names nothing of the slot, to a block it holds. r is what it knows of the block so far.
+func (w *writer) enterName(s *shard, at spot, name block.EngineHash, r record) {
+	place := placeOf(s.number, at.path, at.offset)
+	known, taken := w.locate(name)
+	s = w.enter(s.number, 1)
+	p := s.path(at.path)
+	if s.arrays(p).names[at.offset] == name && (!taken || known == place) {
+		r.own++
+		if !taken {
+			w.l.names.insert(mixed(uint64(name)), place, true)
+		}
+	} else {
+		w.h.addOther(name, place, &r)
+	}
+	w.h.set(p, place, r)
 }
 
 // repeated finds an engine hash that is twice among the parent and the blocks.
-func (w *writer) repeated(ev *event.Event) (block.EngineHash, bool) {
-	all := w.h.work[:0]
+func repeated(ev *event.Event) (block.EngineHash, bool) {
+	if distinct(ev) {
+		return 0, false
+	}
+	all := make([]block.EngineHash, 0, len(ev.Blocks)+1)
 	if ev.HasParent {
 		all = append(all, ev.Parent)
 	}
@@ -168,10 +400,6 @@ func (w *writer) repeated(ev *event.Event) (block.EngineHash, bool) {
 		all = append(all, ev.Blocks[i].Engine)
 	}
 	slices.Sort(all)
-	const keep = 1024 // a longer event is rare enough to allocate for
-	if cap(all) <= keep {
-		w.h.work = all[:0]
-	}
 	for i := 1; i < len(all); i++ {
 		if all[i] == all[i-1] {
 			return all[i], true
@@ -180,44 +408,24 @@ func (w *writer) repeated(ev *event.Event) (block.EngineHash, bool) {
 	return 0, false
 }
 
-func (w *writer) remove(gone []block.EngineHash) {
-	for _, engine := range gone {
-		switch known := w.h.names.find(engine); {
-		case known == nil:
-			w.done.Unknown++
-		case known.refs() > 1:
-			known.meta--
-		default:
-			w.forget(engine, known.place())
-		}
+// distinct tells, quickly, that no two engine hashes of an event fall on the same of some thousand bits.
+func distinct(ev *event.Event) bool {
+	const words = 64
+	if len(ev.Blocks) > 2*sectionBlocks {
+		return false
 	}
-}
-
-// forget removes a name, and the slot from its block when that was the last one.
-func (w *writer) forget(engine block.EngineHash, at place) {
-	w.h.names.remove(engine)
-	w.unname(at)
-}
-
-func (w *writer) unname(at place) {
-	if more := w.h.extra[at]; more > 1 {
-		w.h.extra[at] = more - 1
-		return
-	} else if more == 1 {
-		if delete(w.h.extra, at); len(w.h.extra) == 0 {
-			w.h.extra = nil
-		}
-		return
+	var seen [words]uint64
+	if ev.HasParent {
+		y := mixed(uint64(ev.Parent))
+		seen[y>>6%words] |= 1 << (y & 63)
 	}
-	w.enter(at.shard).leave(at.node, w.slot)
-	w.done.Removed++
-}
-
-func (w *writer) clear() {
-	for i := range w.h.names.slots {
-		if n := &w.h.names.slots[i]; n.live() {
-			w.unname(n.place())
+	for i := range ev.Blocks {
+		y := mixed(uint64(ev.Blocks[i].Engine))
+		w, bit := &seen[y>>6%words], uint64(1)<<(y&63)
+		if *w&bit != 0 {
+			return false
 		}
+		*w |= bit
 	}
-	w.h.names = names{}
+	return true
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -10,8 +11,8 @@ import (
 
 // mustHold panics if an invariant is broken. Builds with the tag "invariants" call it after every change of a small
 // index, the others never.
-func (x *sharded) mustHold() {
-	const small = 2000 // names: a check looks at everything
+func (x *tree) mustHold() {
+	const small = 300 // pairs: a check looks at everything
 	n := 0
 	for _, h := range *x.holders.Load() {
 		if h != nil {
@@ -26,193 +27,365 @@ func (x *sharded) mustHold() {
 	}
 }
 
-// check verifies all invariants, by number. It is the only one that takes several locks of a kind: holders by slot, then
-// shards by number, and grow before all of them so that no holder is missed.
-func (x *sharded) check() error {
+// A census is what the paths say should be elsewhere.
+type census struct {
+	units int             // of the arena
+	lines int             // of tables
+	held  []int           // by slot
+	names []map[place]int // by lane: places that a slot of the lane knows by the path's name
+	roots [rootCounts]int32
+}
+
+// check verifies all invariants, by number. It takes all locks, in their order.
+func (x *tree) check() error {
 	x.grow.Lock()
 	defer x.grow.Unlock()
-	holders := *x.holders.Load()
-	for _, h := range holders {
-		if h != nil {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-		}
-	}
+	x.lockAll()
+	defer x.unlockAll()
 	for i := range x.shards {
 		x.shards[i].mu.Lock()
 		defer x.shards[i].mu.Unlock()
 	}
+	holders := *x.holders.Load()
+	c := census{held: make([]int, len(holders)), names: make([]map[place]int, x.used)}
+	for i := range c.names {
+		c.names[i] = make(map[place]int)
+	}
 	for i := range x.shards {
-		if err := x.checkShard(uint32(i)); err != nil {
+		if err := x.shards[i].check(&c, holders); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
 	}
-	for slot, h := range holders {
-		if h == nil {
-			continue
+	for i := range x.used {
+		if err := x.lanes[i].check(&c); err != nil {
+			return fmt.Errorf("lane %d: %w", i, err)
 		}
-		if err := x.checkHolder(worker.Slot(slot), h); err != nil {
-			return fmt.Errorf("slot %d: %w", slot, err)
+	}
+	for slot, h := range holders {
+		if h != nil {
+			if err := x.checkHolder(worker.Slot(slot), h, &c); err != nil {
+				return fmt.Errorf("slot %d: %w", slot, err)
+			}
+		}
+	}
+	for i := range c.roots {
+		if got := x.roots[i].Load(); got != c.roots[i] {
+			return fmt.Errorf("invariant H2: %d roots, counted %d", c.roots[i], got)
+		}
+	}
+	return x.checkMemory(&c)
+}
+
+func (x *tree) checkMemory(c *census) error {
+	if x.arena.runs.live != c.units || x.lines.runs.live != c.lines {
+		return fmt.Errorf("invariant U1: %d and %d units in use, %d and %d handed out", c.units, c.lines, x.arena.runs.live, x.lines.runs.live)
+	}
+	for _, s := range []*space{&x.heap.pages, &x.arena.runs, &x.lines.runs} {
+		if err := s.check(s == &x.heap.pages && x.heap.spare != 0); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (x *sharded) checkShard(number uint32) error {
-	s := &x.shards[number]
-	live, pairs := 0, 0
-	keys := make(map[key]bool)
-	refs := make(map[setID]uint32)
-	for n := range s.used {
-		at := s.at(n)
-		if at.depth == freeDepth {
+func (s *space) check(spare bool) error {
+	live, free := 0, 0
+	for k := range s.chunks {
+		c := &s.chunks[k]
+		if c.base == nil {
 			continue
 		}
-		k := at.key()
-		live++
-		pairs += s.sets.size(at.set)
-		refs[at.set]++
-		found, ok := s.find(&k, noNode)
-		switch {
-		case at.set == 0:
-			return fmt.Errorf("invariant B1: node %d has no holder", n)
-		case !ok || found != n || keys[k]:
-			return fmt.Errorf("invariant B2: node %d is not the one found by its key", n)
-		case at.depth == 0 && (k != root(at.hash) || x.shardOf(at.seq) != number),
-			at.depth != 0 && at.seq != block.Extend(at.parent, at.hash):
-			return fmt.Errorf("invariant B3: node %d does not follow from its parent", n)
+		set := 0
+		for _, w := range c.free {
+			set += bits.OnesCount64(w)
 		}
-		keys[k] = true
+		if set != int(c.units-c.live) {
+			return fmt.Errorf("invariant U1: chunk %d has %d free units of %d, %d handed out", k, set, c.units, c.live)
+		}
+		if c.live == 0 && !spare {
+			return fmt.Errorf("invariant U3: chunk %d is empty", k)
+		}
+		live += int(c.live)
+		free += set
 	}
-	free := 0
-	for n := s.free; n != noNode && free <= int(s.used); n = uint32(s.at(n).seq) {
-		if s.at(n).depth != freeDepth {
-			return fmt.Errorf("invariant B1: live node %d is on the free list", n)
+	listed := 0
+	for b, r := range s.bins {
+		if (r != noRun) != (s.filled[b>>6]>>(b&63)&1 != 0) {
+			return fmt.Errorf("invariant U2: bin %d", b)
 		}
-		free++
+		for ; r != noRun; r = s.note(r.chunk(), r.unit()).next {
+			n := s.note(r.chunk(), r.unit()).units
+			c := &s.chunks[r.chunk()]
+			is := func(u uint32) bool { return c.free[u>>6]>>(u&63)&1 != 0 }
+			u := r.unit()
+			if int(binOf(n)) != b || u > 0 && is(u-1) || u+n < c.units && is(u+n) || !is(u) || s.note(r.chunk(), u+n-1).first != u {
+				return fmt.Errorf("invariant U2: free run %d of %d units", r, n)
+			}
+			listed += int(n)
+		}
+	}
+	if live != s.live || listed != free {
+		return fmt.Errorf("invariant U1: %d units handed out, counted %d; %d free, listed %d", live, s.live, free, listed)
+	}
+	return nil
+}
+
+func (p *pool) check() error {
+	live := 0
+	for k := range p.chunks {
+		c := &p.chunks[k]
+		n := int(p.per) - bits.OnesCount64(c.free)
+		live += n
+		if (n > 0) != (c.base != nil) {
+			return fmt.Errorf("invariant P2: chunk %d has %d records", k, n)
+		}
+		if (c.free != 0) != (p.open[k>>6]>>(k&63)&1 != 0) || c.free != 0 && k>>6 < p.from {
+			return fmt.Errorf("invariant P2: chunk %d is not listed as it is", k)
+		}
+	}
+	if live != p.live {
+		return fmt.Errorf("invariant P1: %d records, counted %d", live, p.live)
+	}
+	return nil
+}
+
+func (t *table) check(c *census) error {
+	total, lines := 0, 0
+	for i := range t.parts {
+		p := &t.parts[i]
+		entries := p.entries()
+		n := uint32(0)
+		for pos, e := range entries {
+			if e == 0 {
+				continue
+			}
+			n++
+			for at := int(p.home(e >> placeBits)); at != pos; at = (at + 1) % len(entries) {
+				if entries[at] == 0 {
+					return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)
+				}
+			}
+		}
+		if n != p.n || n > 0 && int(n) >= len(entries) || n == 0 && len(entries) > 0 {
+			return fmt.Errorf("invariant T: %d entries of %d, counted %d", n, len(entries), p.n)
+		}
+		total += int(n)
+		lines += int(p.lines)
+	}
+	if total != t.n || lines != t.units {
+		return fmt.Errorf("invariant T: %d entries, counted %d; %d lines, counted %d", total, t.n, lines, t.units)
+	}
+	c.lines += lines
+	return nil
+}
+
+func (s *shard) check(c *census, holders []*holder) error {
+	living, blocks, pairs, ghosts := 0, 0, 0, 0
+	refs := make(map[setID]uint32)
+	kids := make(map[uint32]uint32)
+	lists := make([]int, listShifts)
+	seen := make(map[block.SequenceHash]bool)
+	for r := range uint32(len(s.paths.chunks)) * s.paths.per {
+		if !s.paths.has(r) {
+			continue
+		}
+		id := r + 1
+		p := s.path(id)
+		if p.parent != 0 {
+			if !s.paths.has(p.parent - 1) {
+				return fmt.Errorf("invariant B5: parent %d of path %d is gone", p.parent, id)
+			}
+			kids[p.parent]++
+		}
+		if p.n == 0 {
+			ghosts++
+			continue
+		}
+		living++
+		c.units += int(p.units)
+		if err := s.checkPath(id, p, c, seen); err != nil {
+			return fmt.Errorf("path %d: %w", id, err)
+		}
+		if p.segs > inline {
+			lists[p.ends[0]]++
+		}
+		var room [inline]seg
+		segs := s.view(p, &room)
+		from := uint32(0)
+		for i, g := range segs {
+			if g.end <= from || i > 0 && segs[i-1].set == g.set || i == len(segs)-1 && (g.set == 0 || g.end != uint32(p.n)) {
+				return fmt.Errorf("invariant B4: path %d has intervals %v, %d blocks", id, segs, p.n)
+			}
+			refs[g.set]++
+			n := int(g.end - from)
+			if g.set != 0 {
+				blocks += n
+			}
+			pairs += n * s.sets.size(g.set)
+			s.count(id, p, from, g, c, holders)
+			from = g.end
+		}
+	}
+	for r := range uint32(len(s.paths.chunks)) * s.paths.per {
+		if s.paths.has(r) {
+			if p := s.path(r + 1); p.kids != kids[r+1] || p.n == 0 && p.kids == 0 {
+				return fmt.Errorf("invariant B5: path %d has %d kids, counted %d", r+1, kids[r+1], p.kids)
+			}
+		}
 	}
 	switch {
-	case s.live != live || free != int(s.used)-live:
-		return fmt.Errorf("invariant B1: %d live, %d free of %d, counted %d", live, free, s.used, s.live)
-	case s.table.n != live:
-		return fmt.Errorf("invariant B2: %d nodes, %d in the table", live, s.table.n)
-	case s.pairs != pairs:
-		return fmt.Errorf("invariant B4: %d pairs, counted %d", pairs, s.pairs)
+	case living != s.living || s.heads.n != living || s.paths.live != living+ghosts:
+		return fmt.Errorf("invariant B3: %d paths, counted %d, %d found by heads", living, s.living, s.heads.n)
+	case blocks != s.blocks || pairs != s.pairs:
+		return fmt.Errorf("invariant B4: %d blocks and %d pairs, counted %d and %d", blocks, pairs, s.blocks, s.pairs)
 	}
-	if err := s.table.check(); err != nil {
-		return err
-	}
-	return s.sets.check(refs)
-}
-
-func (s *sets) check(refs map[setID]uint32) error {
-	unused := 0
-	for r := range s.meta {
-		id := isRow | setID(r)
-		if s.meta[r].refs != refs[id] {
-			return fmt.Errorf("invariant S3: row %d has %d references, counted %d", r, refs[id], s.meta[r].refs)
-		}
-		if refs[id] == 0 {
-			unused++
-			continue
-		}
-		hash := uint64(0)
-		for slot := range worker.Slot(s.stride * 64) {
-			if s.has(id, slot) {
-				hash ^= setHash(uint32(slot))
-			}
-		}
-		if s.size(id) < 2 {
-			return fmt.Errorf("invariant S1: row %d has fewer than two members", r)
-		}
-		if hash != s.meta[r].hash {
-			return fmt.Errorf("invariant S2: row %d has another hash", r)
-		}
-		for o := range s.meta[:r] {
-			if s.meta[o].refs > 0 && slices.Equal(s.row(setID(o)), s.row(id)) {
-				return fmt.Errorf("invariant S1: rows %d and %d are equal", o, r)
-			}
+	for k := range s.lists {
+		if s.lists[k].live != lists[k] {
+			return fmt.Errorf("invariant B4: %d lists, counted %d", lists[k], s.lists[k].live)
 		}
 	}
-	if unused != len(s.free) || s.ids.n != len(s.meta)-unused {
-		return fmt.Errorf("invariant S3: %d of %d rows unused, %d on the free list, %d in the table", unused, len(s.meta), len(s.free), s.ids.n)
-	}
-	return s.ids.check()
-}
-
-func (t *table) check() error {
-	n := 0
-	for pos, e := range t.slots {
-		if e == 0 {
-			continue
+	for _, err := range []error{s.paths.check(), s.heads.check(c), s.sets.check(refs, c)} {
+		if err != nil {
+			return err
 		}
-		n++
-		for p := t.home(e >> 32); p != pos; p = t.next(p) {
-			if t.slots[p] == 0 {
-				return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)
-			}
-		}
-	}
-	if n != t.n {
-		return fmt.Errorf("invariant T: %d entries, counted %d", n, t.n)
 	}
 	return nil
 }
 
-func (x *sharded) checkHolder(slot worker.Slot, h *holder) error {
-	if h.names.slots != nil && grownSize(len(h.names.slots), h.names.n) != len(h.names.slots) {
-		return fmt.Errorf("invariant N: %d names in %d places", h.names.n, len(h.names.slots))
+func (s *shard) checkPath(id uint32, p *path, c *census, seen map[block.SequenceHash]bool) error {
+	a := s.arrays(p)
+	if int(p.n) > s.x.maxPath || unitsFor(uint32(p.n)) > uint32(p.units) {
+		return fmt.Errorf("invariant B1: %d blocks in %d units", p.n, p.units)
 	}
-	n, named := 0, make(map[place]uint32)
-	for i := range h.names.slots {
-		e := &h.names.slots[i]
-		if !e.live() {
-			continue
-		}
-		n++
-		at := e.place()
-		named[at]++
-		if found := h.names.find(e.engine); found != e {
-			return fmt.Errorf("invariant N: engine hash %d is not found in its place", e.engine)
-		}
-		if e.refs() == 0 || int(at.shard) >= len(x.shards) || at.node >= x.shards[at.shard].used ||
-			!x.shards[at.shard].sets.has(x.shards[at.shard].at(at.node).set, slot) {
-			return fmt.Errorf("invariant H1: engine hash %d names a block that is not held", e.engine)
-		}
+	seq := block.SequenceHash(a.hashes[0])
+	if p.root(&a) {
+		c.roots[mixedRoot(uint64(p.head))%rootCounts]++
+	} else {
+		seq = block.Extend(a.marks[0], a.hashes[0])
 	}
-	if n != h.names.n {
-		return fmt.Errorf("invariant N: %d names, counted %d", n, h.names.n)
+	if seq != p.head || s.headed(p.head, a.marks[0], a.hashes[0]) != id {
+		return fmt.Errorf("invariant B2: head %d", p.head)
 	}
-	extra := 0
-	for at, names := range named {
-		if names > 1 {
-			extra++
+	for o := range p.n {
+		if o > 0 {
+			seq = block.Extend(seq, a.hashes[o])
 		}
-		if h.extra[at] != names-1 {
-			return fmt.Errorf("invariant H2: block %v has %d names, %d extra", at, names, h.extra[at])
+		if o > 0 && o%unitBlocks == 0 && a.marks[o/unitBlocks] != seq {
+			return fmt.Errorf("invariant B2: mark of block %d", o)
 		}
+		if seen[seq] {
+			return fmt.Errorf("invariant B3: block %d is in two places", seq)
+		}
+		seen[seq] = true
 	}
-	if extra != len(h.extra) {
-		return fmt.Errorf("invariant H2: %d blocks have several names, counted %d", extra, len(h.extra))
+	if seq != p.tail {
+		return fmt.Errorf("invariant B2: tail %d", p.tail)
 	}
-	return x.checkHeld(slot, h, len(named))
+	return nil
 }
 
-func (x *sharded) checkHeld(slot worker.Slot, h *holder, named int) error {
-	held := 0
-	for i := range x.shards {
-		s := &x.shards[i]
-		for n := range s.used {
-			if at := s.at(n); at.depth != freeDepth && s.sets.has(at.set, slot) {
-				held++
+// count notes who holds the blocks of an interval, and who knows them by the path's names.
+func (s *shard) count(id uint32, p *path, from uint32, g seg, c *census, holders []*holder) {
+	s.sets.each(g.set, func(slot worker.Slot) {
+		c.held[slot] += int(g.end - from)
+		for o := from; o < g.end; o++ {
+			if at := placeOf(s.number, id, o); holders[slot].record(at).own > 0 {
+				c.names[int(slot)&(s.x.used-1)][at]++
 			}
 		}
+	})
+}
+
+func (s *sets) check(refs map[setID]uint32, c *census) error {
+	rows := 0
+	known := make(map[string]bool)
+	for id, n := range refs {
+		if id&isRow == 0 {
+			continue
+		}
+		rows++
+		r, words := s.row(id), s.words(id)
+		hash, size, text := uint64(0), 0, fmt.Sprint(words)
+		s.each(id, func(slot worker.Slot) { hash ^= setHash(uint32(slot)); size++ })
+		half := len(words) / 2
+		switch {
+		case size < 2 || known[text] || half > 0 && !slices.ContainsFunc(words[half:], func(w uint64) bool { return w != 0 }):
+			return fmt.Errorf("invariant S1: row %x, %s", id, text)
+		case hash != r.hash:
+			return fmt.Errorf("invariant S2: row %x has another hash", id)
+		case n != r.refs || size != int(r.size):
+			return fmt.Errorf("invariant S3: row %x has %d references, counted %d", id, n, r.refs)
+		}
+		known[text] = true
 	}
-	if held != named {
-		return fmt.Errorf("invariant H2: %d blocks held, %d named", held, named)
+	live := 0
+	for k := range s.rows {
+		live += s.rows[k].live
+		if err := s.rows[k].check(); err != nil {
+			return err
+		}
 	}
-	if held != int(h.held.Load()) {
-		return fmt.Errorf("invariant H3: %d blocks held, counted %d", held, h.held.Load())
+	if live != rows || s.ids.n != rows {
+		return fmt.Errorf("invariant S3: %d rows, counted %d, %d in the table", rows, live, s.ids.n)
+	}
+	return s.ids.check(c)
+}
+
+func (l *lane) check(c *census) error {
+	if err := l.names.check(c); err != nil {
+		return err
+	}
+	number := bits.TrailingZeros64(l.mask)
+	names := c.names[number]
+	if l.names.n != len(names) {
+		return fmt.Errorf("invariant N1: %d names, %d in the table", len(names), l.names.n)
+	}
+	used := make(map[block.EngineHash]bool)
+	for at := range names {
+		s := &l.x.shards[at.shard()]
+		name := s.arrays(s.path(at.path())).names[at.offset()]
+		if used[name] {
+			return fmt.Errorf("invariant N2: name %d has two entries", name)
+		}
+		used[name] = true
+		found := false
+		for p := l.names.probe(mixed(uint64(name))); !found; {
+			got, ok := p.next()
+			if !ok {
+				return fmt.Errorf("invariant N1: name %d is not found", name)
+			}
+			found = got == at
+		}
+	}
+	return nil
+}
+
+func (x *tree) checkHolder(slot worker.Slot, h *holder, c *census) error {
+	if int(h.held.Load()) != c.held[slot] {
+		return fmt.Errorf("invariant H1: %d blocks held, counted %d", c.held[slot], h.held.Load())
+	}
+	listed := 0
+	for at, r := range h.odd {
+		s := &x.shards[at.shard()]
+		if !s.lives(at.path()) {
+			return fmt.Errorf("invariant N4: record of %x, which is gone", at)
+		}
+		p := s.path(at.path())
+		set, _, _ := s.setAt(p, at.offset())
+		if !p.odd || at.offset() >= uint32(p.n) || !s.sets.has(set, slot) || r.own == 0 && r.others == 0 || r.own == 1 && r.others == 0 {
+			return fmt.Errorf("invariant N4: record %v of %x", r, at)
+		}
+		for name, n := r.first, r.others; n > 0; n-- {
+			a, ok := h.others[name]
+			if !ok || a.at != at || a.refs == 0 || a.hasNext != (n > 1) {
+				return fmt.Errorf("invariant N4: name %d of %x", name, at)
+			}
+			listed++
+			name = a.next
+		}
+	}
+	if listed != len(h.others) {
+		return fmt.Errorf("invariant N4: %d other names, listed %d", len(h.others), listed)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -9,119 +10,225 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// A dumpRow is one name of a slot and the block it stands for.
-type dumpRow struct {
-	key
-	engine block.EngineHash
-	at     place
+// A dumper writes what one slot reaches as events. Several names of a block are all kept: one is the parent of what
+// follows, each other one is an event of its own. It holds the lock of the slot's lane, so what the slot holds stays.
+type dumper struct {
+	h      *holder
+	slot   worker.Slot
+	s      *shard
+	v      survey
+	nextID uint64
+	events []event.Event
+	blocks []event.Block // of all events; never moved
+	todo   []branch
+	more   []event.Event // names beside the chain's, of the event in hand
 }
 
-// Dump implements Index. Several names of a block are all kept: one is the parent of what follows, each other one
-// is an event of its own.
-func (x *sharded) Dump(slot worker.Slot, firstID uint64) []event.Event {
+// A branch is a block that an event may go on with.
+type branch struct {
+	spot
+	hash      block.Hash
+	hasParent bool
+	parent    block.EngineHash
+}
+
+// Dump implements Index.
+func (x *tree) Dump(slot worker.Slot, firstID uint64) []event.Event {
 	h := x.lookup(slot)
 	if h == nil {
 		return nil
 	}
-	d := dumper{rows: x.rows(h)}
-	d.link()
-	return d.events(firstID)
-}
-
-// rows copies the names of a holder with their blocks, so that neither is locked while the dump is put together. The
-// order is by shard and node: neighbours are read in one section.
-func (x *sharded) rows(h *holder) []dumpRow {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	rows := make([]dumpRow, 0, h.names.n)
-	for i := range h.names.slots {
-		if n := &h.names.slots[i]; n.live() {
-			rows = append(rows, dumpRow{engine: n.engine, at: n.place()})
+	l := x.lane(slot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := dumper{h: h, slot: slot, nextID: firstID}
+	if n := int(h.held.Load()) + len(h.others); n > 0 {
+		d.blocks = make([]event.Block, 0, n)
+		for i := range x.shards {
+			d.shard(&x.shards[i])
 		}
 	}
-	slices.SortFunc(rows, func(a, b dumpRow) int {
-		return cmp.Or(cmp.Compare(a.at.shard, b.at.shard), cmp.Compare(a.at.node, b.at.node), cmp.Compare(a.engine, b.engine))
-	})
-	for i := 0; i < len(rows); {
-		s := &x.shards[rows[i].at.shard]
-		s.mu.RLock()
-		for end := min(len(rows), i+sectionBlocks); i < end && &x.shards[rows[i].at.shard] == s; i++ {
-			rows[i].key = s.at(rows[i].at.node).key()
-		}
-		s.mu.RUnlock()
+	runtime.KeepAlive(x)
+	return d.events
+}
+
+// shard walks depth first. A chain goes on with the child of the least content hash, and the others begin events of their
+// own: so the events do not depend on how the blocks came to be there.
+func (d *dumper) shard(s *shard) {
+	d.s, d.v = s, s.survey(d.slot)
+	for _, id := range d.v.roots {
+		d.todo = append(d.todo, branch{spot: spot{id, 0}, hash: s.first(id)})
 	}
-	return rows
-}
-
-// A dumper turns rows into events. Lists of rows are linked by index, -1 ends them.
-type dumper struct {
-	rows    []dumpRow
-	first   []int32 // first child of a row's block
-	sibling []int32 // next child of the same parent
-	roots   int32
-	kept    int // rows that are linked
-}
-
-type dumpKey struct {
-	shard uint32
-	depth uint32
-	seq   block.SequenceHash
-}
-
-// link hangs every reachable row below its parent's last name, the one that leads the list of its siblings, so that chains
-// go on through it. Rows are taken by depth: parents are linked before.
-func (d *dumper) link() {
-	slices.SortFunc(d.rows, func(a, b dumpRow) int {
-		return cmp.Or(cmp.Compare(a.depth, b.depth), cmp.Compare(a.at.shard, b.at.shard), cmp.Compare(a.seq, b.seq),
-			cmp.Compare(a.engine, b.engine))
-	})
-	d.first, d.sibling, d.roots = make([]int32, len(d.rows)), make([]int32, len(d.rows)), -1
-	byKey := make(map[dumpKey]int32, len(d.rows))
-	for i := range d.rows {
-		r := &d.rows[i]
-		list := &d.roots
-		if r.depth > 0 {
-			parent, ok := byKey[dumpKey{r.at.shard, r.depth - 1, r.parent}]
-			if !ok {
-				continue // behind a hole
-			}
-			list = &d.first[parent]
+	slices.SortFunc(d.todo, byHash)
+	for len(d.todo) > 0 {
+		b := d.todo[len(d.todo)-1]
+		d.todo = d.todo[:len(d.todo)-1]
+		ev := event.Event{Kind: event.Stored, HasParent: b.hasParent, Parent: b.parent}
+		from := len(d.blocks)
+		for more := true; more; {
+			more = d.path(&b)
 		}
-		d.first[i], d.sibling[i] = -1, *list
-		*list = int32(i)
-		d.kept++
-		byKey[dumpKey{r.at.shard, r.depth, r.seq}] = int32(i)
+		ev.Blocks = d.blocks[from:len(d.blocks):len(d.blocks)]
+		d.add(ev)
+		for _, ev := range d.more {
+			d.add(ev)
+		}
+		d.more = d.more[:0]
 	}
 }
 
-// events walks the linked rows depth first: a chain goes on with its first child, the others begin events of their own.
-func (d *dumper) events(firstID uint64) []event.Event {
-	var out []event.Event
-	blocks := make([]event.Block, 0, d.kept)
-	type start struct{ row, parent int32 }
-	var todo []start
-	later := func(list, parent int32) {
-		for ; list >= 0; list = d.sibling[list] {
-			todo = append(todo, start{list, parent})
-		}
+func byHash(a, b branch) int { return cmp.Compare(a.hash, b.hash) }
+
+// first gives the content of a path's first block, whose shard is not locked.
+func (s *shard) first(id uint32) block.Hash {
+	s.rlock()
+	defer s.mu.RUnlock()
+	a := s.arrays(s.path(id))
+	return a.hashes[0]
+}
+
+func (d *dumper) add(ev event.Event) {
+	ev.ID = d.nextID
+	d.nextID++
+	d.events = append(d.events, ev)
+}
+
+// path writes the blocks of a path that the slot holds without a hole, from a branch up to where the chain leaves the path. It
+// moves the branch on to where it goes, and tells whether it does.
+func (d *dumper) path(b *branch) bool {
+	s := d.s
+	s.rlock()
+	defer s.mu.RUnlock()
+	p := s.path(b.path)
+	n := s.reach(p, d.slot)
+	a := s.arrays(p)
+	kids := d.v.of(b.path)
+	for len(kids) > 0 && kids[0].at < b.offset {
+		kids = kids[1:]
 	}
-	later(d.roots, -1)
-	for len(todo) > 0 {
-		at := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		ev := event.Event{ID: firstID + uint64(len(out)), Kind: event.Stored}
-		if at.parent >= 0 {
-			ev.HasParent, ev.Parent = true, d.rows[at.parent].engine
+	for {
+		end := n
+		if len(kids) > 0 && kids[0].at < n {
+			end = kids[0].at + 1
 		}
-		from := len(blocks)
-		for row := at.row; row >= 0; row = d.first[row] {
-			blocks = append(blocks, event.Block{Engine: d.rows[row].engine, Hash: d.rows[row].hash})
-			if next := d.first[row]; next >= 0 {
-				later(d.sibling[next], row)
+		d.write(b, p, &a, end)
+		var next []branch
+		if end < n {
+			next = append(next, branch{spot{b.path, end}, a.hashes[end], true, b.parent})
+		}
+		for ; len(kids) > 0 && kids[0].at+1 == end; kids = kids[1:] {
+			if kid := s.path(kids[0].id); s.holds(kid, d.slot) {
+				next = append(next, branch{spot{kids[0].id, 0}, s.arrays(kid).hashes[0], true, b.parent})
 			}
 		}
-		ev.Blocks = blocks[from:len(blocks):len(blocks)]
-		out = append(out, ev)
+		if len(next) == 0 {
+			return false
+		}
+		slices.SortFunc(next, byHash)
+		d.todo = append(d.todo, next[1:]...)
+		here := b.path
+		if *b = next[0]; b.path != here {
+			return true
+		}
 	}
-	return out
+}
+
+// write writes the blocks of a path from a branch to end.
+func (d *dumper) write(b *branch, p *path, a *arrays, end uint32) {
+	from := len(d.blocks)
+	for o := b.offset; o < end; o++ {
+		d.blocks = append(d.blocks, event.Block{Engine: a.names[o], Hash: a.hashes[o]})
+	}
+	blocks := d.blocks[from:]
+	if p.odd && len(d.h.odd) > 0 {
+		d.rename(blocks, placeOf(d.s.number, b.path, b.offset), *b)
+	}
+	b.hasParent, b.parent = true, blocks[len(blocks)-1].Engine
+}
+
+// reach counts the leading blocks of a path that a slot holds.
+func (s *shard) reach(p *path, slot worker.Slot) uint32 {
+	var room [inline]seg
+	n := uint32(0)
+	for _, g := range s.view(p, &room) {
+		if !s.sets.has(g.set, slot) {
+			break
+		}
+		n = g.end
+	}
+	return n
+}
+
+// rename gives blocks the names the slot knows them by where those are not the path's.
+func (d *dumper) rename(blocks []event.Block, first place, b branch) {
+	for i := range blocks {
+		r, ok := d.h.odd[first+place(i)]
+		if ok {
+			name := blocks[i]
+			other := r.first
+			if r.own == 0 {
+				blocks[i].Engine = r.first
+				other = d.h.others[r.first].next
+				r.others--
+			}
+			for ; r.others > 0; r.others-- {
+				ev := event.Event{Kind: event.Stored, HasParent: b.hasParent, Parent: b.parent}
+				ev.Blocks = []event.Block{{Engine: other, Hash: name.Hash}}
+				d.more = append(d.more, ev)
+				other = d.h.others[other].next
+			}
+		}
+		b.hasParent, b.parent = true, blocks[i].Engine
+	}
+}
+
+// Name implements Index.
+func (x *tree) Name(slot worker.Slot, q Query, depth int) (block.EngineHash, bool) {
+	h := x.lookup(slot)
+	if h == nil || depth < 1 || depth > len(q.Hashes) {
+		return 0, false
+	}
+	if len(q.Sequences) != len(q.Hashes) {
+		q.Sequences = nil
+	} else {
+		q.Sequences = q.Sequences[:depth]
+	}
+	q.Hashes = q.Hashes[:depth]
+	name, odd, ok := x.name(slot, q, nil)
+	if odd {
+		l := x.lane(slot)
+		l.mu.Lock()
+		name, _, ok = x.name(slot, q, h)
+		l.mu.Unlock()
+	}
+	return name, ok
+}
+
+// name gives the name of a query's last block. odd tells that it takes the records of the slot to know it, which are h's; the
+// caller then holds the lane's lock.
+func (x *tree) name(slot worker.Slot, q Query, h *holder) (name block.EngineHash, odd, ok bool) {
+	s := &x.shards[x.shardOf(block.SequenceHash(q.Hashes[0]))]
+	s.rlock()
+	defer s.mu.RUnlock()
+	t := trail{s: s, q: q}
+	for t.next() {
+		if n := s.reach(t.path, slot); n < t.count {
+			return 0, false, false
+		}
+	}
+	if t.depth < len(q.Hashes) {
+		return 0, false, false
+	}
+	at := t.count - 1
+	name = s.arrays(t.path).names[at]
+	if !t.path.odd {
+		return name, false, true
+	}
+	if h == nil {
+		return 0, true, false
+	}
+	if r := h.record(placeOf(s.number, t.id, at)); r.own == 0 {
+		name = r.first
+	}
+	return name, false, true
 }

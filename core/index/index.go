@@ -15,12 +15,15 @@
 //   - A name stored again for another block (an engine reused it) first leaves the old block.
 //   - Drop forgets everything of a slot, and of that slot only.
 //
-// New gives the implementation: sharded by the first block of a prompt, so that a query takes one read lock; one node per
-// block in a flat table, because in a tree of runs blocks that come and go split and relink them; sets of holders
-// interned, so that a match looks at a set only where it changes. Its limits: a shard that outgrows its table copies it
-// under its lock, 8 bytes a block; freed nodes are used again at once, but their memory goes back to the collector only
-// when their shard is empty; a set of holders is as wide as the largest slot in it; a match read-locks its shard
-// throughout, some nanoseconds a block.
+// New gives the implementation: a radix tree stored by paths. A path is a run of blocks that grows at its tail; who holds them is a
+// short list of intervals, so that blocks that come and go split and relink nothing. A path keeps block hashes, which a
+// match compares at the speed of memory; sequence hashes only of every 8th block; and the engine hashes, so that a table of
+// names needs 8 bytes an entry. A query takes one read lock, of one of 16 shards. All of it lies outside the Go heap, where the system
+// allows it: the collector has nothing to scan, and what is freed is free.
+//
+// Its limits: a block that nobody holds keeps its 17 bytes while a later one of its path is held, of 1,024 at most; what
+// a slot names in its own way, or counts more than once, costs some hundred bytes a block and is stored one by one; clearing a slot
+// looks at every path; a shard has 16 million paths.
 package index
 
 import (

@@ -2,33 +2,40 @@ package index
 
 import (
 	"math/bits"
+	"slices"
+	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// Match implements Index: it walks the blocks from the first, keeps the slots that hold all of them, and writes a row
-// for those that drop out. One shard is read-locked meanwhile.
-func (x *sharded) Match(dst []Overlap, q Query) []Overlap {
+// Match implements Index: it follows the query from path to path, keeps the slots that hold all of it so far, and writes a
+// row for those that drop out. One shard is read-locked meanwhile.
+func (x *tree) Match(dst []Overlap, q Query) []Overlap {
 	if len(q.Hashes) == 0 {
 		return dst
 	}
-	if len(q.Sequences) != len(q.Hashes) {
-		q.Sequences = block.Sequences(nil, q.Hashes)
+	first := block.SequenceHash(q.Hashes[0])
+	if x.root(first).Load() == 0 {
+		return dst
 	}
-	s := &x.shards[x.shardOf(q.Sequences[0])]
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	if len(q.Sequences) != len(q.Hashes) {
+		q.Sequences = nil
+	}
+	s := &x.shards[x.shardOf(first)]
+	s.rlock()
 	// Every slot in a set was known before it got in: read under the lock, this bounds them all.
 	switch words := (len(*x.holders.Load()) + 63) / 64; {
 	case words <= 4:
 		var active [4]uint64
-		return s.match(dst, q, active[:words])
+		dst = s.match(dst, q, active[:words])
 	case words <= 64:
-		return s.matchMany(dst, q, words)
+		dst = s.matchMany(dst, q, words)
 	default:
-		return s.matchMost(dst, q, words)
+		dst = s.matchMost(dst, q, words)
 	}
+	s.mu.RUnlock()
+	return dst
 }
 
 // matchMany is a function of its own, as is matchMost, so that few slots do not pay for clearing a wide array.
@@ -47,40 +54,151 @@ func (s *shard) matchMost(dst []Overlap, q Query, words int) []Overlap {
 
 // match needs active zeroed.
 func (s *shard) match(dst []Overlap, q Query, active []uint64) []Overlap {
-	k := key{seq: q.Sequences[0], hash: q.Hashes[0]}
-	n, ok := s.find(&k, noNode)
-	if !ok {
-		return dst
-	}
-	set := s.at(n).set
-	s.fill(active, set)
-	depth := 1
-	for ; depth < len(q.Hashes); depth++ {
-		k = key{q.Sequences[depth], k.seq, q.Hashes[depth], uint32(depth)}
-		if n, ok = s.find(&k, n); !ok {
-			break
-		}
-		if next := s.at(n).set; next != set {
-			set = next
-			if dst, ok = s.narrow(dst, active, set, uint32(depth)); !ok {
-				return dst
+	var set setID // of the block before; 0 at the first
+	t := trail{s: s, q: q}
+	for t.next() {
+		p := t.path
+		var room [inline]seg
+		from := uint32(0)
+		for _, g := range s.view(p, &room) {
+			if g.set != set {
+				at := uint32(t.depth) + from
+				if at == 0 {
+					s.fill(active, g.set)
+				} else {
+					var left bool
+					if dst, left = s.narrow(dst, active, g.set, at); !left {
+						return dst
+					}
+				}
+				if set = g.set; set == 0 {
+					return dst // a hole where the prompt begins
+				}
+			}
+			if from = g.end; from >= t.count {
+				break
 			}
 		}
 	}
 	for w, members := range active {
-		dst = appendRows(dst, w, members, uint32(depth))
+		if members != 0 {
+			dst = appendRows(dst, w, members, uint32(t.depth))
+		}
 	}
 	return dst
+}
+
+// A trail follows a query through the paths of a shard.
+type trail struct {
+	s     *shard
+	q     Query
+	id    uint32
+	path  *path
+	depth int    // blocks of the query before path
+	count uint32 // blocks of path that the query has
+	ended bool
+}
+
+// next goes to the path that holds the next blocks of the query, false if there is none. depth then is all that was found.
+func (t *trail) next() bool {
+	before := block.SequenceHash(0)
+	if t.path != nil {
+		t.depth += int(t.count)
+		if t.depth == len(t.q.Hashes) {
+			return false
+		}
+		if t.q.Sequences != nil {
+			before = t.q.Sequences[t.depth-1]
+		} else {
+			before = t.s.seqAt(t.path, t.count-1)
+		}
+	}
+	h := t.q.Hashes[t.depth]
+	seq := block.SequenceHash(h)
+	if t.path != nil {
+		if t.q.Sequences != nil {
+			seq = t.q.Sequences[t.depth]
+		} else {
+			seq = block.Extend(before, h)
+		}
+	}
+	if t.id = t.s.headed(seq, before, h); t.id == 0 {
+		return false
+	}
+	t.path = t.s.path(t.id)
+	t.count = t.extent()
+	return true
+}
+
+// extent counts the blocks of the path, which has the first, that the query goes on with.
+func (t *trail) extent() uint32 {
+	p, a := t.path, t.s.arrays(t.path)
+	n := min(int(p.n), len(t.q.Hashes)-t.depth)
+	hashes, want := a.hashes[:n], t.q.Hashes[t.depth:t.depth+n]
+	if t.q.Sequences == nil {
+		return uint32(common(hashes, want, 1))
+	}
+	seqs := t.q.Sequences[t.depth : t.depth+n]
+	if n == int(p.n) && seqs[n-1] == p.tail {
+		return uint32(n)
+	}
+	low, high := 0, (n-1)/unitBlocks // block 8*low is common, and perhaps 8*high
+	for low < high {
+		if m := int(uint(low+high+1) / 2); a.marks[m] == seqs[m*unitBlocks] {
+			low = m
+		} else {
+			high = m - 1
+		}
+	}
+	n = low*unitBlocks + 1
+	for end := min(n+unitBlocks-1, len(want)); n < end && hashes[n] == want[n]; n++ {
+	}
+	return uint32(n)
+}
+
+// common counts the leading blocks that two runs of one length share, of which the first n are known to be.
+func common(a, b []block.Hash, n int) int {
+	step := 32
+	for n < len(a) { // forwards in growing steps, by the runtime's comparison of memory
+		end := min(n+step, len(a))
+		if !equal(a[n:end], b[n:end]) {
+			break
+		}
+		n, step = end, step*2
+	}
+	if n == len(a) {
+		return n
+	}
+	for end := min(n+step, len(a)); end-n > unitBlocks; { // the first difference is in [n,end)
+		if m := int(uint(n+end) / 2); equal(a[n:m], b[n:m]) {
+			n = m
+		} else {
+			end = m
+		}
+	}
+	for n < len(a) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// equal compares two runs of one length, as strings: the runtime compares those 32 bytes at a time.
+func equal(a, b []block.Hash) bool { return text(a) == text(b) }
+
+func text(h []block.Hash) string {
+	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(h))), len(h)*8)
 }
 
 // fill makes active the set.
 func (s *shard) fill(active []uint64, set setID) {
 	if set&isRow != 0 {
-		copy(active, s.sets.row(set))
+		copy(active, s.sets.words(set))
 		return
 	}
-	slot := set - 1
-	active[slot>>6] = 1 << (slot & 63)
+	if set != 0 {
+		slot := set - 1
+		active[slot>>6] = 1 << (slot & 63)
+	}
 }
 
 // narrow keeps of active what is in the set and writes rows for the rest; it tells whether any is left.
@@ -88,7 +206,7 @@ func (s *shard) narrow(dst []Overlap, active []uint64, set setID, depth uint32) 
 	var row []uint64 // beyond its end no slot is a member
 	only := set - 1
 	if set&isRow != 0 {
-		row = s.sets.row(set)
+		row = s.sets.words(set)
 	}
 	left := uint64(0)
 	for w, was := range active {
@@ -108,11 +226,23 @@ func (s *shard) narrow(dst []Overlap, active []uint64, set setID, depth uint32) 
 	return dst, left != 0
 }
 
-// appendRows writes a row for each member of the w-th word of a set.
+// appendRows writes a row for each member of the w-th word of a set. Members come in stretches, mostly.
 func appendRows(dst []Overlap, w int, members uint64, depth uint32) []Overlap {
-	for ; members != 0; members &= members - 1 {
-		slot := worker.Slot(w<<6 + bits.TrailingZeros64(members))
-		dst = append(dst, Overlap{Slot: slot, Depth: depth})
+	n, more := len(dst), bits.OnesCount64(members)
+	dst = slices.Grow(dst, more)[:n+more]
+	rows := dst[n:]
+	slot := worker.Slot(w << 6)
+	for members != 0 {
+		skip := bits.TrailingZeros64(members)
+		members >>= skip
+		slot += worker.Slot(skip)
+		k := bits.TrailingZeros64(^members)
+		for i := range rows[:k] {
+			rows[i] = Overlap{Slot: slot + worker.Slot(i), Depth: depth}
+		}
+		rows = rows[k:]
+		slot += worker.Slot(k)
+		members >>= k
 	}
 	return dst
 }

@@ -3,53 +3,71 @@ package index
 import (
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// A setID names a set of slots: 0 is the empty set, slot+1 the set of one slot, isRow|r the r-th row of a sets.
+// A setID names a set of slots: 0 is the empty set, slot+1 the set of one slot, isRow|class|record a row of a sets.
 // Equal sets have equal ids, so a run of blocks with the same holders is recognised without looking at them.
 type setID uint32
 
-const isRow setID = 1 << 31
+const (
+	isRow      setID = 1 << 31
+	classShift       = 27
+	rowMask          = 1<<classShift - 1
+	setClasses       = 11 // the widest has a bit for each of MaxSlots
+)
 
 func lone(slot worker.Slot) setID { return setID(slot) + 1 }
 
-// sets keeps the sets of two or more slots that the nodes of one shard refer to: each distinct set once, as a bitset.
-// Rows are as wide as the largest slot among them needs, a power of two of words.
+func (id setID) class() int { return int(id>>classShift) & 15 }
+
+// sets keeps the sets of two or more slots that the paths of one shard refer to: each distinct set once, as a bitset. A row
+// of class k has 1<<k words, the fewest that hold its largest member.
 //
-// Invariants:
+// Invariants (check verifies each by number):
 //
-//	S1  row r is words[r*stride:][:stride]; rows in use have two members or more, and no two are equal.
-//	S2  meta[r].hash is the XOR of setHash over the members; table ids finds exactly the rows in use by it.
-//	S3  meta[r].refs is the number of nodes whose set is row r; it is 0 exactly for the rows on the free list.
+//	S1  rows in use have two members or more, are of the least class, and no two are equal.
+//	S2  a row's hash is the XOR of setHash over the members; table ids finds exactly the rows in use by it.
+//	S3  a row's refs is the number of intervals whose set it is, 1 or more, and size its members.
 //
 // Guard: the shard's mu.
 type sets struct {
-	stride int
-	words  []uint64
-	meta   []rowMeta
-	free   []uint32
-	ids    table
-	work   []uint64 // the set looked for by intern
+	heap *heap
+	rows [setClasses]pool
+	ids  table
+	work []uint64 // the set looked for by intern
 }
 
-type rowMeta struct {
+// A row is followed by its words.
+type row struct {
 	hash uint64
 	refs uint32
+	size uint32
 }
 
-func (s *sets) row(r setID) []uint64 {
-	i := int(r&^isRow) * s.stride
-	return s.words[i : i+s.stride : i+s.stride]
+func newSets(h *heap, l *lines) sets {
+	s := sets{heap: h, ids: newTable(l, 1)}
+	for k := range s.rows {
+		s.rows[k] = newPool(h, unsafe.Sizeof(row{})+8<<k)
+	}
+	return s
+}
+
+func (s *sets) row(id setID) *row { return (*row)(s.rows[id.class()].at(uint32(id & rowMask))) }
+
+// words gives the bits of a row.
+func (s *sets) words(id setID) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(s.row(id)), unsafe.Sizeof(row{}))), 1<<id.class())
 }
 
 func (s *sets) has(id setID, slot worker.Slot) bool {
 	if id&isRow == 0 {
 		return id == lone(slot)
 	}
-	w := int(slot >> 6)
-	return w < s.stride && s.row(id)[w]>>(slot&63)&1 != 0
+	w := uint32(slot >> 6)
+	return w < 1<<id.class() && s.words(id)[w]>>(slot&63)&1 != 0
 }
 
 // size counts the members.
@@ -57,27 +75,57 @@ func (s *sets) size(id setID) int {
 	if id&isRow == 0 {
 		return int(min(id, 1))
 	}
-	n := 0
-	for _, w := range s.row(id) {
-		n += bits.OnesCount64(w)
-	}
-	return n
+	return int(s.row(id).size)
 }
 
-// add turns a node's reference to a set without the slot into one to the set with it.
+// anyOf tells whether a set has a member, other than one slot, among those that mask has in each word.
+func (s *sets) anyOf(id setID, mask uint64, but worker.Slot) bool {
+	if id&isRow == 0 {
+		return id != 0 && id != lone(but) && mask>>((id-1)&63)&1 != 0
+	}
+	for w, members := range s.words(id) {
+		if members &= mask; w == int(but>>6) {
+			members &^= 1 << (but & 63)
+		}
+		if members != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// each calls f for the members.
+func (s *sets) each(id setID, f func(worker.Slot)) {
+	if id&isRow == 0 {
+		if id != 0 {
+			f(worker.Slot(id - 1))
+		}
+		return
+	}
+	for w, members := range s.words(id) {
+		for ; members != 0; members &= members - 1 {
+			f(worker.Slot(w<<6 + bits.TrailingZeros64(members)))
+		}
+	}
+}
+
+// retain adds a reference.
+func (s *sets) retain(id setID) setID {
+	if id&isRow != 0 {
+		s.row(id).refs++
+	}
+	return id
+}
+
+// add turns a reference to a set without the slot into one to the set with it.
 func (s *sets) add(id setID, slot worker.Slot) setID {
 	if id == 0 {
 		return lone(slot)
 	}
-	top := slot
-	if id&isRow == 0 {
-		top = max(top, worker.Slot(id-1))
-	}
-	s.widen(int(top>>6) + 1)
 	return s.flip(id, slot)
 }
 
-// sub turns a node's reference to a set with the slot into one to the set without it.
+// sub turns a reference to a set with the slot into one to the set without it.
 func (s *sets) sub(id setID, slot worker.Slot) setID {
 	if id&isRow == 0 {
 		return 0
@@ -87,92 +135,88 @@ func (s *sets) sub(id setID, slot worker.Slot) setID {
 
 // flip moves a reference from a set to the one that differs from it by one slot.
 func (s *sets) flip(id setID, slot worker.Slot) setID {
+	var few [1]uint64
+	var words []uint64
 	hash := setHash(uint32(slot))
+	top := slot
 	if id&isRow == 0 {
-		clear(s.work)
 		other := worker.Slot(id - 1)
-		s.work[other>>6] |= 1 << (other & 63)
+		top = max(top, other)
 		hash ^= setHash(uint32(other))
 	} else {
-		copy(s.work, s.row(id))
-		hash ^= s.meta[id&^isRow].hash
+		words = s.words(id)
+		top = max(top, worker.Slot(len(words)*64-1))
+		hash ^= s.row(id).hash
 	}
-	s.work[slot>>6] ^= 1 << (slot & 63)
-	to := s.intern(hash)
+	n := int(top>>6) + 1
+	work := few[:]
+	if n > 1 {
+		if n > cap(s.work) {
+			s.heap.note(8 * (n - cap(s.work)))
+			s.work = make([]uint64, n)
+		}
+		work = s.work[:n]
+	}
+	clear(work[copy(work, words):])
+	if words == nil {
+		work[(id-1)>>6] |= 1 << ((id - 1) & 63)
+	}
+	work[slot>>6] ^= 1 << (slot & 63)
+	to := s.intern(work, hash)
 	s.release(id)
 	return to
 }
 
-// intern gives the id of the set in work, with one more reference.
-func (s *sets) intern(hash uint64) setID {
-	if only, ok := single(s.work); ok {
-		return lone(only)
+// intern gives the id of a set that is not empty, with one more reference.
+func (s *sets) intern(work []uint64, hash uint64) setID {
+	for work[len(work)-1] == 0 {
+		work = work[:len(work)-1]
 	}
-	tag := tagOf(hash)
-	for r, pos, ok := s.ids.scan(tag, s.ids.home(tag)); ok; r, pos, ok = s.ids.scan(tag, pos) {
-		if s.meta[r].hash == hash && slices.Equal(s.row(setID(r)), s.work) {
-			s.meta[r].refs++
-			return isRow | setID(r)
+	size := 0
+	for _, w := range work {
+		size += bits.OnesCount64(w)
+	}
+	if size == 1 {
+		return lone(worker.Slot((len(work)-1)<<6 + bits.TrailingZeros64(work[len(work)-1])))
+	}
+	class := bits.Len(uint(len(work) - 1))
+	for p := s.ids.probe(hash); ; {
+		at, ok := p.next()
+		if !ok {
+			break
+		}
+		id := setID(at)
+		if r := s.row(id); id.class() == class && r.hash == hash && slices.Equal(s.words(id)[:len(work)], work) &&
+			int(r.size) == size {
+			r.refs++
+			return id
 		}
 	}
-	var r uint32
-	if n := len(s.free); n > 0 {
-		r, s.free = s.free[n-1], s.free[:n-1]
-		copy(s.row(setID(r)), s.work)
-	} else {
-		r = uint32(len(s.meta))
-		s.words = append(s.words, s.work...)
-		s.meta = append(s.meta, rowMeta{})
-	}
-	s.meta[r] = rowMeta{hash, 1}
-	s.ids.insert(tag, r)
-	return isRow | setID(r)
-}
-
-// single gives the only member of a set.
-func single(words []uint64) (worker.Slot, bool) {
-	at := -1
-	for i, w := range words {
-		if w == 0 {
-			continue
-		}
-		if at >= 0 || w&(w-1) != 0 {
-			return 0, false
-		}
-		at = i<<6 + bits.TrailingZeros64(w)
-	}
-	return worker.Slot(max(at, 0)), at >= 0
+	n, _ := s.rows[class].take(rowMask, true)
+	id := isRow | setID(class)<<classShift | setID(n)
+	*s.row(id) = row{hash, 1, uint32(size)}
+	words := s.words(id)
+	clear(words[copy(words, work):])
+	s.ids.insert(hash, place(id), true)
+	return id
 }
 
 func (s *sets) release(id setID) {
 	if id&isRow == 0 {
 		return
 	}
-	r := uint32(id &^ isRow)
-	m := &s.meta[r]
-	if m.refs--; m.refs > 0 {
+	r := s.row(id)
+	if r.refs--; r.refs > 0 {
 		return
 	}
-	s.ids.remove(tagOf(m.hash), r)
-	s.free = append(s.free, r)
-	if len(s.free) == len(s.meta) {
-		*s = sets{}
-	}
-}
-
-// widen makes rows at least that many words wide.
-func (s *sets) widen(words int) {
-	if words <= s.stride {
-		return
-	}
-	stride := 1 << bits.Len(uint(words-1))
-	wide := make([]uint64, len(s.meta)*stride)
-	for r := range s.meta {
-		copy(wide[r*stride:], s.row(setID(r)))
-	}
-	s.stride, s.words, s.work = stride, wide, make([]uint64, stride)
+	s.ids.remove(r.hash, place(id))
+	s.rows[id.class()].put(uint32(id & rowMask))
 }
 
 func (s *sets) bytes() int {
-	return 8*(cap(s.words)+cap(s.work)) + 16*cap(s.meta) + 4*cap(s.free) + s.ids.bytes()
+	n := s.ids.bytes() + cap(s.work)*8
+	for k := range s.rows {
+		n += s.rows[k].bytes()
+	}
+	return n
 }

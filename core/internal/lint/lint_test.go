@@ -22,13 +22,14 @@ const module = "github.com/dynamo-go/dynamo-go/"
 // imports is the table of docs/architecture.md: what each package may import of this module. Imports go one way.
 var imports = map[string][]string{
 	"core/internal/leaktest": {},
+	"core/internal/offheap":  {},
 	"core/internal/xxh3":     {},
 	"core/worker":            {},
 	"core/block":             {"core/internal/xxh3"},
 	"core/event":             {"core/block", "core/worker"},
 	"core/internal/workload": {"core/block", "core/event", "core/worker"},
 	"core/wire":              {"core/block", "core/event", "core/internal/xxh3", "core/worker"},
-	"core/index":             {"core/block", "core/event", "core/worker"},
+	"core/index":             {"core/block", "core/event", "core/internal/offheap", "core/worker"},
 	"core/index/model":       {"core/block", "core/event", "core/index", "core/worker"},
 	"core/index/indextest":   {"core/block", "core/event", "core/index", "core/index/model", "core/worker"},
 	"core/approx":            {"core/block", "core/event", "core/index", "core/worker"},
@@ -50,7 +51,7 @@ var imports = map[string][]string{
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/worker", "core/zmq"},
+	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/tier", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }

@@ -1,0 +1,207 @@
+package index
+
+import (
+	"github.com/dynamo-go/dynamo-go/core/block"
+)
+
+// remove takes one reference of each name.
+func (w *writer) remove(gone []block.EngineHash) {
+	for len(gone) > 0 {
+		at, own, ok := w.find(gone[0])
+		switch {
+		case !ok:
+			w.done.Unknown++
+			gone = gone[1:]
+		case own && !w.locked.path(at.path()).odd:
+			gone = gone[w.removeRun(at, gone):]
+		default:
+			w.removeOne(at, own, gone[0])
+			gone = gone[1:]
+		}
+	}
+}
+
+// removeRun takes the slot from a block that it knows once, and from those beside it in the same interval as long as the next
+// names are theirs, in either direction. It gives how many. The block's shard is locked.
+func (w *writer) removeRun(at place, gone []block.EngineHash) int {
+	s := w.locked
+	p := s.path(at.path())
+	names := s.arrays(p).names
+	set, from, end := s.setAt(p, at.offset())
+	low := at.offset()
+	high := low + 1
+	var places [sectionBlocks]place
+	places[0] = at
+	n := 1
+	for ; n < min(len(gone), sectionBlocks); n++ {
+		switch {
+		case low > from && names[low-1] == gone[n]:
+			low--
+			places[n] = placeOf(s.number, at.path(), low)
+			continue
+		case high < end && names[high] == gone[n]:
+			places[n] = placeOf(s.number, at.path(), high)
+			high++
+			continue
+		}
+		break
+	}
+	dead := !s.sets.anyOf(set, w.l.mask, w.slot)
+	s.edit(at.path(), low, high, w.slot, false)
+	n = int(high - low)
+	w.done.Removed += n
+	w.exit()
+	if dead {
+		w.erase(places[:n], gone)
+	}
+	return n
+}
+
+// erase takes names out of the table.
+func (w *writer) erase(places []place, of []block.EngineHash) {
+	sum := uint64(0)
+	for i := range places {
+		sum += w.l.names.peek(mixed(uint64(of[i])))
+	}
+	w.l.sink = sum
+	for i, at := range places {
+		w.l.names.remove(mixed(uint64(of[i])), at)
+	}
+}
+
+// removeOne takes one reference of a name; the last one takes the name.
+func (w *writer) removeOne(at place, own bool, name block.EngineHash) {
+	if !own {
+		if a := w.h.others[name]; a.refs > 1 {
+			a.refs--
+			w.h.others[name] = a
+			return
+		}
+	} else if r := w.h.record(at); r.own > 1 {
+		r.own--
+		w.h.set(w.locked.path(at.path()), at, r)
+		return
+	}
+	w.forget(name, at, own)
+}
+
+// forget takes a name from a block, and the slot from its holders if it knows it by no other.
+func (w *writer) forget(name block.EngineHash, at place, own bool) {
+	s := w.enter(at.shard(), 1)
+	p := s.path(at.path())
+	r := w.h.record(at)
+	if own {
+		set, _, _ := s.setAt(p, at.offset())
+		if !w.l.named(s, p, at, set, w.slot) {
+			w.l.names.remove(mixed(uint64(name)), at)
+		}
+		r.own = 0
+	} else {
+		w.h.dropOther(name, &r)
+	}
+	if r.own > 0 || r.others > 0 {
+		w.h.set(p, at, r)
+		return
+	}
+	w.h.unset(at)
+	s.edit(at.path(), at.offset(), at.offset()+1, w.slot, false)
+	w.done.Removed++
+}
+
+// clearStep is after how many names a clear lets others at the shard.
+const clearStep = 256
+
+// clear takes everything: it looks at all paths, and at the names of blocks that no other slot of the lane knows.
+func (w *writer) clear() {
+	left := int(w.h.held.Load())
+	for i := range w.x.shards {
+		s := &w.x.shards[i]
+		for k := uint32(0); w.done.Removed < left && w.clearChunk(s, k); k++ {
+			w.bury()
+		}
+		w.bury()
+	}
+	w.l.dead = nil
+	w.h.odd, w.h.others, w.h.last = nil, nil, 0
+}
+
+// clearChunk takes the slot from the paths of a chunk of a shard's records, false if there is no such chunk.
+func (w *writer) clearChunk(s *shard, k uint32) bool {
+	s.lock()
+	if int(k) >= len(s.paths.chunks) {
+		s.mu.Unlock()
+		return false
+	}
+	for i := range s.paths.per {
+		id := k*s.paths.per + i + 1
+		if !s.lives(id) {
+			continue
+		}
+		w.leave(s, id)
+		if len(w.l.dead) >= clearStep {
+			s.mu.Unlock()
+			w.bury()
+			s.lock()
+		}
+	}
+	s.mu.Unlock()
+	return true
+}
+
+// lives tells whether a number is that of a path that is no ghost.
+func (s *shard) lives(id uint32) bool { return s.paths.has(id-1) && s.path(id).n > 0 }
+
+// leave takes the slot from a path, interval by interval from its tail.
+func (w *writer) leave(s *shard, id uint32) {
+	for end := uint32(s.path(id).n); end > 0; {
+		p := s.path(id)
+		set, from, _ := s.setAt(p, end-1)
+		if s.sets.has(set, w.slot) {
+			w.leaveNames(s, p, set, placeOf(s.number, id, from), int(end-from))
+			s.edit(id, from, end, w.slot, false)
+			w.done.Removed += int(end - from)
+			if !s.lives(id) {
+				return
+			}
+			from = min(from, uint32(s.path(id).n)) // holes went with it
+		}
+		end = from
+	}
+}
+
+// leaveNames collects the path's names that nobody of the lane uses without the slot, and drops the slot's others.
+func (w *writer) leaveNames(s *shard, p *path, set setID, first place, n int) {
+	names := s.arrays(p).names[first.offset():][:n]
+	if !p.odd {
+		if !s.sets.anyOf(set, w.l.mask, w.slot) {
+			for i, name := range names {
+				w.l.dead = append(w.l.dead, deadName{name, first + place(i)})
+			}
+		}
+		return
+	}
+	for i, name := range names {
+		at := first + place(i)
+		if w.h.record(at).own > 0 && !w.l.named(s, p, at, set, w.slot) {
+			w.l.dead = append(w.l.dead, deadName{name, at})
+		}
+	}
+}
+
+// bury takes the names that were collected out of the table.
+func (w *writer) bury() {
+	names := &w.l.names
+	for dead := w.l.dead; len(dead) > 0; {
+		n := min(len(dead), sectionBlocks)
+		sum := uint64(0)
+		for _, d := range dead[:n] {
+			sum += names.peek(mixed(uint64(d.name)))
+		}
+		w.l.sink = sum
+		for _, d := range dead[:n] {
+			names.remove(mixed(uint64(d.name)), d.at)
+		}
+		dead = dead[n:]
+	}
+	w.l.dead = w.l.dead[:0]
+}

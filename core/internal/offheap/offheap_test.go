@@ -1,0 +1,23 @@
+package offheap
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMappedMemoryIsZeroAndWritable(t *testing.T) {
+	for _, n := range []int{1, 4096, 10_000, HugePage, HugePage + 1} {
+		b := Map(n)
+		require.Len(t, b, n)
+		for i := range b {
+			require.Zero(t, b[i])
+			b[i] = byte(i)
+		}
+		Unmap(b)
+		b = ordinary(n)
+		require.Len(t, b, n)
+		Unmap(b)
+		b[n-1] = 1 // still there: it was never mapped
+	}
+}
