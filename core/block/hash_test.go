@@ -227,15 +227,3 @@ func TestHashingDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkBoth(b *testing.B) {
-	tokens := ascending(4096)
-	for _, size := range []int{16, 32, 64} {
-		b.Run(fmt.Sprintf("tokens=4096/block=%d", size), func(b *testing.B) {
-			hashes, seqs := make([]block.Hash, 0, 256), make([]block.SequenceHash, 0, 256)
-			for b.Loop() {
-				hashes, seqs = block.Both(hashes[:0], seqs[:0], tokens, size, nil)
-			}
-		})
-	}
-}
