@@ -5,6 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
 venv=$root/.venv
 build=$root/build
+WHEEL=ai-dynamo-runtime==1.6.1
 STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS="${GOFLAGS:--buildvcs=false}" CGO_ENABLED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -225,11 +226,19 @@ cmd_bench() {
 	need_go; mkdir -p "$build/bench"
 	go_bench build -o "$build/bench/bench" .
 	case " $* " in *" --help "* | *" -h "*) exec "$build/bench/bench" --help ;; esac
+	local rows python=()
+	rows=$("$build/bench/bench" --list "$@")
+	if grep -q '^python ' <<<"$rows"; then
+		install_package
+		[[ -x $build/bench/wheel/bin/python ]] || python3 -m venv "$build/bench/wheel"
+		"$build/bench/wheel/bin/pip" install -q "$WHEEL"
+		python=(--python "$venv/bin/python" --wheel "$build/bench/wheel/bin/python")
+	fi
 	need_cargo
 	step "peers: the crates dynamo-kv-router and kv-index (a minute or two the first time)"
 	(cd bench/peers && CARGO_TARGET_DIR=$build/bench/peers cargo build --release)
 	step "measuring"
-	"$build/bench/bench" --peers "$build/bench/peers/release/peers" "$@"
+	"$build/bench/bench" --peers "$build/bench/peers/release/peers" "${python[@]}" "$@"
 }
 
 cmd_soak() {

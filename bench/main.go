@@ -43,7 +43,11 @@ func run(args []string, out, progress io.Writer) error {
 	flags.SetOutput(progress)
 	rounds := flags.Int("rounds", 5, "rounds of each measurement; a few that take long have fewer")
 	only := flags.String("only", "", "only rows whose names match this regular expression")
-	peers := flags.String("peers", "", "the program of bench/peers")
+	list := flags.Bool("list", false, "only list the rows that would be measured, each after its part")
+	var p programs
+	flags.StringVar(&p.peers, "peers", "", "the program of bench/peers")
+	flags.StringVar(&p.python, "python", "", "a Python interpreter with our package")
+	flags.StringVar(&p.wheel, "wheel", "", "a Python interpreter with Dynamo's wheel")
 	file := flags.String("results", "bench/results.json", "where results are merged")
 	flags.Usage = func() {
 		fmt.Fprintf(progress, "usage: ./build.sh bench [FLAG...] [PART...]\n\nParts, all of them by default: %s\n\n", strings.Join(parts(), " "))
@@ -56,11 +60,16 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
+	if *list {
+		for _, r := range chosen {
+			fmt.Fprintln(out, r.part, r.name)
+		}
+		return nil
+	}
+	if p.self, err = os.Executable(); err != nil {
 		return err
 	}
-	r := runner{self: self, peers: *peers, rounds: max(1, *rounds), progress: progress}
+	r := runner{programs: p, rounds: max(1, *rounds), progress: progress}
 	done, err := r.all(chosen)
 	done = slices.DeleteFunc(done, func(c comparison) bool {
 		missing := len(c.samples[ours]) == 0

@@ -19,10 +19,15 @@ var (
 	chain = peer{"chain", "kv-index 2.0.0"}
 	whole = peer{"crtc", "dynamo-kv-router 1.6.1"} // the router around its concurrent tree
 
+	wheel = peer{"wheel", "ai-dynamo-runtime 1.6.1, hashes and matches alone"}
+
 	trees = []peer{crtc, radix}        // where the tree of one thread can be asked too
 	query = []peer{crtc, chain}        // of them the concurrent one is faster in queries
 	all   = []peer{crtc, radix, chain} // who stores
 )
+
+// python is the situation of the rows that Python programs measure.
+const python = "python"
 
 // fresh situations get new processes in each round.
 var fresh = map[string]bool{"memory_unique": true, "memory_share512": true}
@@ -109,4 +114,14 @@ var rows = []row{
 		situation: "active", measure: "active_add_free_64", peers: []peer{whole}},
 	{part: "decision", name: "potential_loads_512", unit: "ns", work: "the load of each of 512 workers with a request more",
 		situation: "active", measure: "potential_loads_512", peers: []peer{whole}},
+	{part: "python", name: "python_list_hot", unit: "ns", work: "best_worker of a list of 4,096 tokens, one prompt",
+		situation: python, measure: "list_hot", theirs: "hot", peers: []peer{wheel}},
+	{part: "python", name: "python_list_cold", unit: "ns", work: "the same, 200 prompts in turn",
+		situation: python, measure: "list_cold", theirs: "cold", peers: []peer{wheel}},
+	{part: "python", name: "python_buffer_hot", unit: "ns", work: "best_worker of a uint32 buffer, one prompt",
+		situation: python, measure: "buffer_hot", theirs: "hot", peers: []peer{wheel}},
+	{part: "python", name: "python_buffer_cold", unit: "ns", work: "the same, 200 prompts in turn",
+		situation: python, measure: "buffer_cold", theirs: "cold", peers: []peer{wheel}},
+	{part: "python", name: "python_book", unit: "ns", work: "a list chosen for, booked, marked and freed",
+		situation: python, measure: "book"},
 }

@@ -19,9 +19,30 @@ type comparison struct {
 // runner runs rows. Sides of one situation run at the same time but measure in turns, so that what else the machine does
 // disturbs all of them alike.
 type runner struct {
-	self, peers string // programs
-	rounds      int
-	progress    io.Writer
+	programs
+	rounds   int
+	progress io.Writer
+}
+
+// programs are what sides are made of.
+type programs struct {
+	self, peers   string // this one, and that of peers/
+	python, wheel string // interpreters: one with our package, one with Dynamo's
+}
+
+// ours gives the command of our side, theirs that of a peer's.
+func (p *programs) ours(situation string) []string {
+	if situation == python {
+		return []string{p.python, "bench/python_best_worker.py", "--serve"}
+	}
+	return []string{p.self, "serve", situation}
+}
+
+func (p *programs) theirs(structure, situation string) []string {
+	if situation == python {
+		return []string{p.wheel, "bench/python_wheel.py"}
+	}
+	return []string{p.peers, structure, situation}
 }
 
 // question is what all sides are asked in turns.
@@ -72,7 +93,7 @@ func stopAll(sides []*side) {
 
 // start starts ours and every peer that some row wants.
 func (r *runner) start(situation string, rows []row) ([]*side, error) {
-	first, err := start(ours, r.self, "serve", situation)
+	first, err := start(ours, r.programs.ours(situation)...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +103,7 @@ func (r *runner) start(situation string, rows []row) ([]*side, error) {
 			if slices.ContainsFunc(sides, func(s *side) bool { return s.name == p.name }) {
 				continue
 			}
-			s, err := start(p.name, r.peers, p.structure, situation)
+			s, err := start(p.name, r.theirs(p.structure, situation)...)
 			if err != nil {
 				return sides, err
 			}
