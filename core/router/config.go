@@ -109,6 +109,9 @@ var working = map[string]bool{
 	"router_assume_kv_reuse":       true,
 	"router_track_prefill_tokens":  true,
 
+	"host_cache_hit_weight": true,
+	"disk_cache_hit_weight": true,
+
 	"use_kv_events":                   true,
 	"router_ttl_secs":                 true,
 	"router_approximate_cache_policy": true,

@@ -36,6 +36,7 @@ func TestConfigJSON(t *testing.T) {
 		`{"router_temperature": -1}`:     router.ErrInvalidArgument,
 		`{"overlap_score_credit": -0.1}`: router.ErrInvalidArgument,
 		`{"overlap_score_weight": -1}`:   router.ErrInvalidArgument,
+		`{"disk_cache_hit_weight": -1}`:  router.ErrInvalidArgument,
 		`{"host_cache_hit_weight": 1.5}`: router.ErrInvalidArgument,
 		`{"shared_cache_multiplier": 2}`: router.ErrInvalidArgument,
 		`{"router_event_threads": 0}`:    router.ErrInvalidArgument,
@@ -47,7 +48,6 @@ func TestConfigJSON(t *testing.T) {
 		`{"router_approximate_cache_policy": "x"}`:                 router.ErrInvalidArgument,
 		`{"router_predicted_ttl_secs": -1}`:                        router.ErrInvalidArgument,
 		`{"router_queue_threshold": 1}`:                            router.ErrNotImplemented,
-		`{"host_cache_hit_weight": 0.5}`:                           router.ErrNotImplemented,
 		`{"router_policy_config": "p.yaml"}`:                       router.ErrNotImplemented,
 		`{"router_track_output_blocks": true}`:                     router.ErrNotImplemented,
 	} {

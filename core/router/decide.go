@@ -8,6 +8,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/tier"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -19,11 +20,18 @@ type scratch struct {
 	overlaps   []index.Overlap
 	view       schedule.View
 	device     []uint32 // of view
+	host       []uint32 // of view
+	disk       []uint32 // of view
 	active     []uint32 // of view
 	taints     []float64
 	eligible   []worker.Slot
 	candidates []worker.Slot // eligible, or Router.slots
 	scores     schedule.Scores
+
+	holders    []worker.Slot // that hold anything in a lower tier
+	depths     []uint32      // of their device matches, by slot
+	starts     []tier.Start
+	extensions []tier.Extension
 }
 
 // see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
@@ -68,6 +76,7 @@ func (r *Router) gather(s *scratch) {
 	}
 	r.ledger.Matched(s.active, s.sequences)
 	s.view = schedule.View{Slots: slots, Loads: r.ledger.Loads(), Device: s.device, Active: s.active}
+	r.gatherTiers(s, slots)
 }
 
 func sized[T any](s []T, n int) []T {
@@ -180,8 +189,7 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	b := load.Booking{ID: q.ID, Slot: k.slot, Rank: k.id}
 	if t.trackPrefill {
-		cached := schedule.EffectiveCachedTokens(s.device[k.slot], 0, 0, &t.weights, r.blockSize)
-		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(len(q.Tokens)), cached))
+		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(len(q.Tokens)), r.cached(s, k.slot, &t.weights)))
 	}
 	switch {
 	case !r.config.RouterTrackActiveBlocks:
@@ -270,7 +278,8 @@ type OverlapScores struct {
 	} `json:"shared_cache"`
 }
 
-// OverlapRow is one rank's row of OverlapScores. Host and disk blocks are cumulative; only the device tier is indexed today.
+// OverlapRow is one rank's row of OverlapScores. HostPinnedBlocks and DiskBlocks are cumulative, the extensions are not;
+// external blocks count as disk.
 type OverlapRow struct {
 	WorkerID                  uint64  `json:"worker_id"`
 	DPRank                    uint32  `json:"dp_rank"`
@@ -290,8 +299,13 @@ func (r *Router) OverlapScores(p *Prompt) (OverlapScores, error) {
 		out.Workers = make([]OverlapRow, 0, len(r.ranks))
 		out.SharedCache.Ranges = [][2]uint32{}
 		for _, k := range r.ranks {
-			n := s.device[k.slot]
-			out.Workers = append(out.Workers, OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: n, HostPinnedBlocks: n, DiskBlocks: n})
+			row := OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: s.device[k.slot]}
+			if s.view.Host != nil {
+				row.HostPinnedExtensionBlocks, row.DiskExtensionBlocks = s.host[k.slot], s.disk[k.slot]
+			}
+			row.HostPinnedBlocks = row.DeviceBlocks + row.HostPinnedExtensionBlocks
+			row.DiskBlocks = row.HostPinnedBlocks + row.DiskExtensionBlocks
+			out.Workers = append(out.Workers, row)
 		}
 		return nil
 	})

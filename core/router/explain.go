@@ -25,6 +25,8 @@ type WeightsShown struct {
 	OverlapScoreCreditDecay   float64 `json:"overlap_score_credit_decay"`
 	PrefillLoadScale          float64 `json:"prefill_load_scale"`
 	DecodeActiveRequestWeight float64 `json:"decode_active_request_weight"`
+	HostCacheHitWeight        float64 `json:"host_cache_hit_weight"`
+	DiskCacheHitWeight        float64 `json:"disk_cache_hit_weight"`
 	SharedCacheMultiplier     float64 `json:"shared_cache_multiplier"`
 	RouterTemperature         float64 `json:"router_temperature"`
 	OverlapScoreMinBlocks     uint32  `json:"overlap_score_min_blocks"`
@@ -34,8 +36,10 @@ type WeightsShown struct {
 type RankShown struct {
 	WorkerID               uint64  `json:"worker_id"`
 	DPRank                 uint32  `json:"dp_rank"`
-	Excluded               string  `json:"excluded"` // why it is no candidate, or ""
-	OverlapBlocks          uint32  `json:"overlap_blocks"`
+	Excluded               string  `json:"excluded"`           // why it is no candidate, or ""
+	OverlapBlocks          uint32  `json:"overlap_blocks"`     // on the device
+	HostPinnedBlocks       uint32  `json:"host_pinned_blocks"` // after them
+	DiskBlocks             uint32  `json:"disk_blocks"`        // after those, external ones included
 	CachedTokens           int64   `json:"cached_tokens"`
 	ActivePrefillTokens    int64   `json:"active_prefill_tokens"`
 	ActiveBlocks           int64   `json:"active_blocks"`
@@ -66,7 +70,7 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 	out := Explanation{
 		ISLTokens: len(q.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, AssumeReuse: t.reuse,
 		Weights: WeightsShown{t.weights.OverlapCredit, t.weights.CreditDecay, t.weights.PrefillLoadScale,
-			t.weights.DecodeActiveRequestWeight, t.weights.SharedMultiplier, t.weights.Temperature, t.weights.MinOverlapBlocks},
+			t.weights.DecodeActiveRequestWeight, t.weights.HostWeight, t.weights.DiskWeight, t.weights.SharedMultiplier, t.weights.Temperature, t.weights.MinOverlapBlocks},
 	}
 	err := r.see(&q.Prompt, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)
@@ -89,7 +93,7 @@ func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
 	for i, k := range r.ranks {
 		c := s.view.Candidate(k.slot, &req, &t.weights)
 		rows[i] = RankShown{
-			WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: c.DeviceBlocks,
+			WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: c.DeviceBlocks, HostPinnedBlocks: c.HostBlocks, DiskBlocks: c.DiskBlocks,
 			CachedTokens: c.CachedTokens, ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks,
 			ActiveRequests: c.ActiveRequests, NewBlocks: c.NewBlocks, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
 			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: number(q.Constraints.TaintWeight(&r.targets[i])),

@@ -170,3 +170,20 @@ func TestRanksAreFollowedApart(t *testing.T) {
 	k.eventually("one rank cleared", func() bool { return k.depth(tokens(1, 64))["9/4"] == 0 })
 	require.EqualValues(t, 4, k.depth(tokens(1, 64))["9/3"])
 }
+
+// An engine that offloads: blocks leave the device for the host, and are found there.
+func TestOffloadedBlocksAreFollowed(t *testing.T) {
+	k := newKit(t, 16, router.DefaultConfig())
+	e := newEngine(t, 0)
+	require.NoError(t, k.AddWorker(follows(1, e)))
+	names := e.store(tokens(1, 64))
+	k.eventually("on the device", func() bool { return k.row(1, tokens(1, 64)) == [5]uint32{4, 4, 0, 4, 0} })
+	offloaded := publish.Stored(&names[1], names[2:], tokens(1, 64)[32:], 16)
+	offloaded.Medium = "CPU"
+	e.send(offloaded, publish.Removed(names[2:]))
+	k.eventually("two of them on the host", func() bool { return k.row(1, tokens(1, 64)) == [5]uint32{2, 4, 2, 4, 0} })
+	k.exact(1)
+	require.EqualValues(t, 6, k.health(1).Counters["stored_blocks"])
+	e.send(publish.Cleared())
+	k.eventually("cleared", func() bool { return k.row(1, tokens(1, 64)) == [5]uint32{} })
+}

@@ -53,13 +53,15 @@ func (c *Config) presumption() (faults []error) {
 	return faults
 }
 
-// matchBlocks finds for every slot how many leading blocks of the hashed prompt it holds, or is presumed to: the greater of both.
+// matchBlocks finds for every slot how many leading blocks of the hashed prompt it holds, or is presumed to: the greater of
+// both. The lower tiers go on from what the events say.
 func (r *Router) matchBlocks(s *scratch) {
 	q := index.Query{Hashes: s.hashes, Sequences: s.sequences}
 	s.overlaps = s.overlaps[:0]
 	if r.config.UseKVEvents {
 		s.overlaps = r.index.Match(s.overlaps, q)
 	}
+	r.extend(s, q)
 	if r.presumed != nil {
 		s.overlaps = r.presumed.Match(s.overlaps, q, r.now())
 	}
@@ -70,7 +72,8 @@ func (r *Router) dump(slot worker.Slot, firstID uint64) []event.Event {
 	if !r.config.UseKVEvents {
 		return r.presumed.Dump(slot, firstID, r.now())
 	}
-	return r.index.Dump(slot, firstID)
+	events := r.index.Dump(slot, firstID)
+	return append(events, r.dumpTiers(slot, firstID+uint64(len(events)))...)
 }
 
 // presume records that a rank got a prompt. A booked request holds its blocks of an LRU rank until it ends (Router.ended).

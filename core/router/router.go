@@ -16,6 +16,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/tier"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -38,8 +39,9 @@ type Router struct {
 	weights   schedule.Weights
 	clock     func() time.Time
 	started   time.Time
-	index     index.Index
-	ignored   atomic.Uint64 // events of tiers or residency domains that are not indexed
+	index     index.Index   // of the device tier
+	tiers     *tier.Tiers   // below it
+	ignored   atomic.Uint64 // events of foreign caches, or of a router without events
 	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
 	scratch   sync.Pool     // *scratch
 
@@ -87,6 +89,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		clock:     options.Clock,
 		started:   options.Clock(),
 		index:     index.New(index.Options{}),
+		tiers:     tier.New(0),
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
@@ -229,8 +232,13 @@ type Stats struct {
 	Ranks          int    `json:"ranks"`
 	WaitingRanks   int    `json:"waiting_ranks"` // loaded from a snapshot, and not added
 	ActiveRequests int    `json:"active_requests"`
-	IgnoredEvents  uint64 `json:"ignored_events"`  // events of host, disk and external tiers, of foreign caches, or of a router without events
+	IgnoredEvents  uint64 `json:"ignored_events"`  // events of foreign caches, or of a router without events
 	PresumedBlocks int    `json:"presumed_blocks"` // (block, rank) pairs that are presumed; with no events, all pairs are
+
+	// (block, rank) pairs of the lower tiers.
+	HostPinnedBlocks int `json:"host_pinned_blocks"`
+	DiskBlocks       int `json:"disk_blocks"`
+	ExternalBlocks   int `json:"external_blocks"`
 }
 
 // Memory is where the bytes of the index are.
@@ -243,6 +251,7 @@ type Memory struct {
 	Rest   int `json:"rest"`   // everything else, free space included
 
 	Presumed int `json:"presumed"` // what is presumed, in all
+	Tiers    int `json:"tiers"`    // the lower tiers, in all
 }
 
 // Stats counts what the router holds.
@@ -254,7 +263,7 @@ func (r *Router) Stats() (Stats, error) {
 	if !r.config.UseKVEvents {
 		ix.Blocks, ix.Pairs, ix.Paths = presumed.Index.Blocks, presumed.Index.Pairs, presumed.Index.Paths
 	}
-	m := Memory{ix.Memory.Blocks, ix.Memory.Paths, ix.Memory.Names, ix.Memory.Heads, ix.Memory.Sets, ix.Memory.Rest, presumed.Bytes + presumed.Index.Bytes}
+	m := Memory{ix.Memory.Blocks, ix.Memory.Paths, ix.Memory.Names, ix.Memory.Heads, ix.Memory.Sets, ix.Memory.Rest, presumed.Bytes + presumed.Index.Bytes, int(r.tiers.Bytes())}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -264,11 +273,12 @@ func (r *Router) Stats() (Stats, error) {
 	active, evicted := 0, uint64(0)
 	for _, k := range r.ranks {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)
-		evicted += r.index.Evicted(k.slot)
+		evicted += r.index.Evicted(k.slot) + r.tiers.Evicted(k.slot)
 	}
 	return Stats{
-		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed, Memory: m,
+		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed + m.Tiers, Memory: m,
 		EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
 		ActiveRequests: active, IgnoredEvents: r.ignored.Load(), PresumedBlocks: presumed.Index.Pairs,
+		HostPinnedBlocks: r.tiers.Stats(event.HostPinned).Pairs, DiskBlocks: r.tiers.Stats(event.Disk).Pairs, ExternalBlocks: r.tiers.Stats(event.External).Pairs,
 	}, nil
 }

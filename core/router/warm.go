@@ -81,12 +81,17 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 	if err := r.index.Runs(func(run *index.Run) error { return w.Run(event.Device, run) }); err != nil {
 		return err
 	}
+	for _, t := range lowerTiers {
+		if err := r.tiers.Runs(t, func(run *index.Run) error { return w.Run(t, run) }); err != nil {
+			return err
+		}
+	}
 	return w.Close()
 }
 
 // evicted says what the byte bound took from a rank, "" if nothing.
 func (r *Router) evicted(slot worker.Slot) string {
-	if n := r.index.Evicted(slot); n > 0 {
+	if n := r.index.Evicted(slot) + r.tiers.Evicted(slot); n > 0 {
 		return fmt.Sprintf("max_bytes: %d blocks were evicted", n)
 	}
 	return ""
@@ -170,7 +175,7 @@ func (l *loader) begin() error {
 	for i := range l.targets {
 		if t := &l.targets[i]; t.live != nil {
 			t.live.mu.Lock()
-			t.none = r.index.Blocks(t.slot) > 0
+			t.none = r.index.Blocks(t.slot) > 0 || r.tiers.Holds(t.slot)
 		}
 	}
 	return nil
@@ -204,8 +209,12 @@ func (l *loader) release() {
 // run restores one run to the targets of its ranks. A refusal is no fault of the file: a bounded index may have evicted
 // the parent.
 func (l *loader) run(tier event.Tier, run *index.Run) error {
+	var to snapshot.Applier = l.r.index
+	if tier != event.Device {
+		to = l.r.tiers
+	}
 	for _, place := range run.Slots {
-		if t := &l.targets[place]; !t.none && snapshot.Restore(l.r.index, t.slot, run) != nil {
+		if t := &l.targets[place]; !t.none && snapshot.Restore(to, tier, t.slot, run) != nil {
 			t.lost = true
 		}
 	}
@@ -216,7 +225,7 @@ func (l *loader) run(tier event.Tier, run *index.Run) error {
 func (l *loader) undo() {
 	for i := range l.targets {
 		if t := &l.targets[i]; !t.none {
-			l.r.index.Drop(t.slot)
+			l.r.drop(t.slot)
 		}
 	}
 	l.r.mu.Lock()
@@ -266,7 +275,7 @@ func (r *Router) claim(id uint64, resolved map[uint32]rankEndpoints) map[uint32]
 		case (w.feed != nil) == (e.events != "" && r.config.UseKVEvents):
 			claimed[dp] = w
 		default:
-			r.index.Drop(w.slot) // the rank keeps the slot
+			r.drop(w.slot) // the rank keeps the slot
 		}
 	}
 	return claimed
@@ -278,7 +287,7 @@ func (r *Router) forget(ids []worker.Rank) {
 		return
 	}
 	for _, id := range ids {
-		r.index.Drop(r.waiting[id].slot)
+		r.drop(r.waiting[id].slot)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -254,7 +254,7 @@ func (r *Router) retire(gone []*rank) {
 		}
 		k.mu.Lock()
 		k.dead = true
-		r.index.Drop(k.slot)
+		r.drop(k.slot)
 		k.mu.Unlock()
 		if r.presumed != nil {
 			r.presumed.Drop(k.slot)
@@ -399,11 +399,10 @@ func (r *Router) find(id worker.Rank) (*rank, error) {
 		w.spec.DPStart, w.spec.DPStart+w.spec.DPSize-1, id.DPRank)
 }
 
-// apply applies one event to a rank. Only the device tier is indexed: events of other tiers, and those that come to a router
-// without events, are counted and change nothing.
+// apply applies one event to a rank. In a router without events it is counted and changes nothing.
 // A rank that was removed meanwhile is ErrWorkerNotFound.
 func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
-	if ev.Tier != event.Device && ev.Kind != event.Cleared || !r.config.UseKVEvents {
+	if !r.config.UseKVEvents {
 		r.ignored.Add(1)
 		return index.Applied{}, nil
 	}
@@ -412,12 +411,7 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	if k.dead {
 		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
 	}
-	done, err := r.index.Apply(k.slot, ev, counting)
-	if ev.Kind == event.Cleared {
-		r.index.Drop(k.slot) // nothing is missing any more, of what the bound took either
-		k.partial = ""
-	}
-	return done, err
+	return r.applyAny(k, ev, counting)
 }
 
 // ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;
@@ -461,7 +455,7 @@ func (s sink) Reset(id worker.Rank) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if !k.dead {
-			s.r.index.Drop(k.slot)
+			s.r.drop(k.slot)
 		}
 	}
 }

@@ -34,9 +34,9 @@ func saveIndex(t testing.TB, to io.Writer, x index.Index, slots int) {
 func loadIndex(t testing.TB, from io.Reader, x index.Index) {
 	r, err := NewReader(from)
 	require.NoError(t, err)
-	require.NoError(t, r.Runs(func(_ event.Tier, run *index.Run) error {
+	require.NoError(t, r.Runs(func(tier event.Tier, run *index.Run) error {
 		for _, slot := range run.Slots {
-			if err := Restore(x, slot, run); err != nil {
+			if err := Restore(x, tier, slot, run); err != nil {
 				return err
 			}
 		}

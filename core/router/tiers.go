@@ -1,0 +1,108 @@
+package router
+
+import (
+	"errors"
+
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/tier"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// This file is where the lower tiers (pinned host memory, disk, external) meet the device's index: what they hold goes on
+// where the device match of a rank ends.
+
+// lowerTiers are those that package tier holds, nearest first.
+var lowerTiers = [...]event.Tier{event.HostPinned, event.Disk, event.External}
+
+// extend finds how far the lower tiers go on from the device matches in s.overlaps.
+func (r *Router) extend(s *scratch, q index.Query) {
+	s.extensions = s.extensions[:0]
+	s.holders = r.tiers.Holders(s.holders[:0])
+	if len(s.holders) == 0 {
+		return
+	}
+	s.depths = sized(s.depths, int(s.holders[len(s.holders)-1])+1)
+	for _, slot := range s.holders {
+		s.depths[slot] = 0
+	}
+	for _, o := range s.overlaps {
+		if int(o.Slot) < len(s.depths) {
+			s.depths[o.Slot] = o.Depth
+		}
+	}
+	s.starts = s.starts[:0]
+	for _, slot := range s.holders {
+		at := tier.Start{Slot: slot, Depth: s.depths[slot]}
+		if at.Depth > 0 {
+			var held bool
+			if at.Parent, held = r.index.Name(slot, q, int(at.Depth)); !held {
+				continue // not any more
+			}
+		}
+		s.starts = append(s.starts, at)
+	}
+	s.extensions = r.tiers.Extend(s.extensions, q.Hashes, s.starts)
+}
+
+// gatherTiers lays the extensions out by slot. Blocks that are presumed on the device are not counted again. r.mu is held.
+func (r *Router) gatherTiers(s *scratch, slots int) {
+	if len(s.extensions) == 0 {
+		return
+	}
+	s.host, s.disk = sized(s.host, slots), sized(s.disk, slots)
+	clear(s.host)
+	clear(s.disk)
+	for _, x := range s.extensions {
+		again := s.device[x.Slot] - s.depths[x.Slot]
+		host := min(x.Host, again)
+		s.host[x.Slot] = x.Host - host
+		disk := x.Disk + x.External
+		s.disk[x.Slot] = disk - min(disk, again-host)
+	}
+	s.view.Host, s.view.Disk = s.host, s.disk
+}
+
+// cached tells how many tokens of the prompt a slot need not compute.
+func (r *Router) cached(s *scratch, slot worker.Slot, w *schedule.Weights) int64 {
+	var host, disk uint32
+	if s.view.Host != nil {
+		host, disk = s.host[slot], s.disk[slot]
+	}
+	return schedule.EffectiveCachedTokens(s.device[slot], host, disk, w, r.blockSize)
+}
+
+// applyAny applies an event to the tier it is of, or to all if it clears. k.mu is held, and k is alive.
+func (r *Router) applyAny(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
+	if ev.Kind == event.Cleared {
+		done, err := r.index.Apply(k.slot, ev, counting)
+		below, _ := r.tiers.Apply(k.slot, ev, counting) // it cannot fail
+		done.Removed += below.Removed
+		r.drop(k.slot) // what the bound took is not missing any more
+		k.partial = ""
+		return done, err
+	}
+	if ev.Tier == event.Device {
+		return r.index.Apply(k.slot, ev, counting)
+	}
+	done, err := r.tiers.Apply(k.slot, ev, counting)
+	if errors.Is(err, tier.ErrFull) {
+		err = nil // counted by the tiers, and told by Health
+	}
+	return done, err
+}
+
+// drop forgets everything of a slot, of what its events said.
+func (r *Router) drop(slot worker.Slot) {
+	r.index.Drop(slot)
+	r.tiers.Drop(slot)
+}
+
+// dumpTiers gives what a slot holds in the lower tiers.
+func (r *Router) dumpTiers(slot worker.Slot, firstID uint64) (events []event.Event) {
+	for _, t := range lowerTiers {
+		events = append(events, r.tiers.Dump(slot, t, firstID+uint64(len(events)))...)
+	}
+	return events
+}
