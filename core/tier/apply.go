@@ -109,7 +109,7 @@ func (w *writer) store(ev *event.Event, counting index.Counting) {
 		parent, kind = uint64(ev.Parent), inner
 	}
 	for section := range slices.Chunk(ev.Blocks, sectionBlocks) {
-		w.t.mu.Lock()
+		w.t.lock()
 		if w.edges() == nil && w.t.room(int(unsafe.Sizeof(edges{}))) {
 			w.t.tiers[w.tier] = newEdges()
 		}
@@ -200,7 +200,7 @@ func (w *writer) count(h *holder, n int64) {
 
 func (w *writer) remove(gone []block.EngineHash) {
 	for section := range slices.Chunk(gone, sectionBlocks) {
-		w.t.mu.Lock()
+		w.t.lock()
 		if e := w.edges(); e != nil {
 			for _, name := range section {
 				w.touched += e.byName.peek(nameHash(name))
@@ -265,7 +265,7 @@ func (t *Tiers) clear(slot worker.Slot) int {
 	for tier := range lowest {
 		w := writer{t: t, h: h, slot: slot, tier: tier}
 		for from := uint32(0); h.pairs[tier].Load() > 0; from += sectionEdges {
-			t.mu.Lock()
+			t.lock()
 			for id := from; id < min(from+sectionEdges, w.edges().used); id++ {
 				if e := w.edges(); e.sets.has(e.at(id).owners, slot) {
 					w.forget(id)

@@ -34,7 +34,7 @@ func (t *Tiers) scan(tier event.Tier, f func(e *edges, id uint32)) {
 		return
 	}
 	for from, more := uint32(0), true; more; from += sectionEdges {
-		t.mu.RLock()
+		t.rlock()
 		if e := t.tiers[i]; e == nil {
 			more = false
 		} else {
@@ -126,7 +126,7 @@ func (t *Tiers) Runs(tier event.Tier, f func(*index.Run) error) error {
 	}
 	r := runner{}
 	for from := uint32(0); ; {
-		t.mu.RLock()
+		t.rlock()
 		e := t.tiers[i]
 		more := e != nil && from < e.used
 		if more {

@@ -71,7 +71,7 @@ func (t *Tiers) Extend(dst []Extension, hashes []block.Hash, starts []Start) []E
 		return dst
 	}
 	w := walker{t: t, hashes: hashes}
-	t.mu.RLock()
+	t.rlock()
 	for tier := range lowest {
 		w.walk(tier, rows)
 	}
@@ -101,7 +101,7 @@ func (w *walker) step() bool {
 		return false
 	}
 	w.t.mu.RUnlock()
-	w.t.mu.RLock()
+	w.t.rlock()
 	w.spent = 0
 	return true
 }

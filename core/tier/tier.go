@@ -137,7 +137,7 @@ type Stats struct {
 
 // Stats counts what a lower tier holds; of any other tier, nothing.
 func (t *Tiers) Stats(tier event.Tier) Stats {
-	t.mu.RLock()
+	t.rlock()
 	defer t.mu.RUnlock()
 	i, err := number(tier)
 	if err != nil || t.tiers[i] == nil {
@@ -149,7 +149,7 @@ func (t *Tiers) Stats(tier event.Tier) Stats {
 
 // Bytes is the memory of all tiers, which MaxBytes bounds: the sum of Stats, and what is kept by slot.
 func (t *Tiers) Bytes() int64 {
-	t.mu.RLock()
+	t.rlock()
 	defer t.mu.RUnlock()
 	return t.bytes()
 }
@@ -162,6 +162,28 @@ func (t *Tiers) bytes() int64 {
 		}
 	}
 	return int64(n) + t.holderBytes.Load()
+}
+
+// A lock that is taken is free again after a few microseconds, since sections are short; a caller that parks loses more
+// than that, and many times more if it is bound to an OS thread. So both kinds of callers try for a while first.
+const spins = 1000
+
+func (t *Tiers) rlock() {
+	for range spins {
+		if t.mu.TryRLock() {
+			return
+		}
+	}
+	t.mu.RLock()
+}
+
+func (t *Tiers) lock() {
+	for range spins {
+		if t.mu.TryLock() {
+			return
+		}
+	}
+	t.mu.Lock()
 }
 
 // number gives the place of a tier in Tiers.tiers.
