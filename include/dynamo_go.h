@@ -210,7 +210,7 @@ dgo_status dgo_router_workers(dgo_router router, dgo_buffer *workers, dgo_error 
  *   event  [in]  one KvCacheEvent as JSON, event_size bytes:
  *                {"event_id":1,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":H,"tokens_hash":T}]}}},
  *                "data":{"removed":{"block_hashes":[H]}} or "data":"cleared". Hashes are -2^63 .. 2^64-1. event_id is
- *                not checked; dp_rank is the global rank.
+ *                not checked; dp_rank is the global rank. "storage_tier" may be host_pinned, disk or external.
  *   flags  [in]  0 or DGO_APPLY_SET.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed) | DGO_WORKER_NOT_FOUND |
  *          DGO_EVENT_REFUSED (unknown parent, broken chain). */
@@ -328,7 +328,7 @@ dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t 
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, dgo_error *error);
 
-/* dgo_router_load_events: apply a dump. Each block gets one reference.
+/* dgo_router_load_events: apply a dump, lower tiers included. Each block gets one reference.
  *   events  [in]  JSON array of RouterEvent, size bytes.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed: nothing applied) |
  *          DGO_WORKER_NOT_FOUND | DGO_EVENT_REFUSED (the events before the refused one stay applied). */
@@ -360,7 +360,8 @@ dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size
 dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);
 
 /* dgo_router_stats: how big the router is.
- *   stats  [out] JSON object with at least blocks, pairs, paths, bytes, memory (the parts of bytes), evicted_blocks,
+ *   stats  [out] JSON object with at least blocks, pairs, paths, bytes, memory (the parts of bytes), evicted_blocks, host_pinned_blocks,
+ *                disk_blocks, external_blocks (pairs of the lower tiers), presumed_blocks,
  *                waiting_ranks (loaded and not added).
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error);

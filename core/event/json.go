@@ -28,7 +28,8 @@ type RouterEvent struct {
 //	{"event_id": 1, "data": {"stored": {"parent_hash": null, "start_position": null, "blocks":
 //	  [{"block_hash": 11, "tokens_hash": 22, "mm_extra_info": null}]}}, "dp_rank": 0}
 //
-// with {"removed": {"block_hashes": [11]}} or "cleared" as other data. event_id and dp_rank default to 0, and what may be
+// with {"removed": {"block_hashes": [11]}} or "cleared" as other data. A "storage_tier", which Dynamo has in a RouterEvent
+// only, is read if it is there. event_id and dp_rank default to 0, and what may be
 // null may be missing. Hashes are integers from -2^63 to 2^64-1, negative ones reinterpreted as unsigned. Unknown keys
 // are ignored; start_position and mm_extra_info are not kept.
 func ParseKvCacheEvent(text []byte) (Event, error) {
@@ -59,13 +60,14 @@ func ParseRouterEvents(text []byte) ([]RouterEvent, error) {
 
 func (r *reader) routerEvent() (re RouterEvent) {
 	var tier Tier
-	var got struct{ worker, event bool }
+	var got struct{ worker, event, tier bool }
 	r.object("router event", func(key []byte) {
 		switch string(key) {
 		case "worker_id":
 			got.worker = true
 			re.WorkerID = r.uint("worker_id", math.MaxUint64)
 		case "storage_tier":
+			got.tier = true
 			tier = r.tier()
 		case "residency_domain":
 			if domain := r.value(); string(domain) != `"worker"` {
@@ -81,7 +83,9 @@ func (r *reader) routerEvent() (re RouterEvent) {
 	if !got.worker || !got.event {
 		r.fail("router event without worker_id or event")
 	}
-	re.Event.Tier = tier
+	if got.tier {
+		re.Event.Tier = tier
+	}
 	return re
 }
 
@@ -104,6 +108,8 @@ func (r *reader) event() (ev Event) {
 			ev.ID = r.uint("event_id", math.MaxUint64)
 		case "dp_rank":
 			ev.DPRank = uint32(r.uint("dp_rank", math.MaxUint32))
+		case "storage_tier":
+			ev.Tier = r.tier()
 		case "data":
 			hasData = true
 			r.data(&ev)

@@ -178,3 +178,17 @@ func BenchmarkParseKvCacheEvent(b *testing.B) {
 		}
 	}
 }
+
+// The tier may stand with the event or with its worker; the worker's counts.
+func TestTierOfAnEvent(t *testing.T) {
+	ev, err := event.ParseKvCacheEvent([]byte(`{"event_id":1,"storage_tier":"disk","data":"cleared"}`))
+	require.NoError(t, err)
+	require.Equal(t, event.Disk, ev.Tier)
+	_, err = event.ParseKvCacheEvent([]byte(`{"event_id":1,"storage_tier":"tape","data":"cleared"}`))
+	require.ErrorIs(t, err, event.ErrJSON)
+	list, err := event.ParseRouterEvents([]byte(`[{"worker_id":1,"event":{"storage_tier":"disk","data":"cleared"}},` +
+		`{"worker_id":1,"event":{"storage_tier":"disk","data":"cleared"},"storage_tier":"external"},` +
+		`{"worker_id":1,"storage_tier":"device","event":{"storage_tier":"disk","data":"cleared"}}]`))
+	require.NoError(t, err)
+	require.Equal(t, []event.Tier{event.Disk, event.External, event.Device}, []event.Tier{list[0].Event.Tier, list[1].Event.Tier, list[2].Event.Tier})
+}

@@ -54,6 +54,9 @@ class KvRouterConfig:
         Weight of uncached prompt blocks against decode blocks.
     ``decode_active_request_weight`` (0.0, finite, >= 0; ``DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT``)
         Blocks that each active request costs besides its blocks.
+    ``host_cache_hit_weight``, ``disk_cache_hit_weight`` (0.75, 0.25, 0 .. 1; ``DYN_ROUTER_HOST_CACHE_HIT_WEIGHT``,
+    ``DYN_ROUTER_DISK_CACHE_HIT_WEIGHT``)
+        What a block in pinned host memory, on disk or external, takes off the cost, if it goes on where the device's end.
     ``router_temperature`` (0.0, finite, >= 0; ``DYN_ROUTER_TEMPERATURE``)
         0 takes the lowest cost, ties at random; above, softmax over costs scaled to 0 .. 1.
     ``router_track_active_blocks``, ``router_assume_kv_reuse``, ``router_track_prefill_tokens`` (True;
@@ -82,8 +85,8 @@ class KvRouterConfig:
     __slots__ = ("_values",)
     _values: dict[str, Any]
 
-    host_cache_hit_weight = Keyword(_FRACTION, 0.75, "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT")
-    disk_cache_hit_weight = Keyword(_FRACTION, 0.25, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT")
+    host_cache_hit_weight = Keyword(_FRACTION, 0.75, "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT", exists=True)
+    disk_cache_hit_weight = Keyword(_FRACTION, 0.25, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT", exists=True)
     router_temperature = Keyword(_ANY_FINITE, 0.0, "DYN_ROUTER_TEMPERATURE", exists=True)
     use_kv_events = Keyword(_FLAG, True, "DYN_ROUTER_USE_KV_EVENTS", "DYN_USE_KV_EVENTS", exists=True)
     router_replica_sync = Keyword(_FLAG, False, "DYN_ROUTER_REPLICA_SYNC")

@@ -175,7 +175,8 @@ class Router:
                 ``{"stored": {"parent_hash": None, "blocks": [{"block_hash": H, "tokens_hash": T}, ...]}}``,
                 ``{"removed": {"block_hashes": [H, ...]}}`` or ``"cleared"``. H is the engine's name for a block, T the
                 hash of its tokens (:func:`compute_block_hash_for_seq`), both -2**63 .. 2**64-1. `event_id` is not
-                checked; `dp_rank` is the rank counted over all workers.
+                checked; `dp_rank` is the rank counted over all workers. `storage_tier` may be "host_pinned", "disk" or
+                "external"; a lower tier's blocks go on where those above end.
             duplicate_stores: "count": a block stored twice must be removed twice, as engines mean it. "set": once is
                 enough, as after a dump.
 
@@ -318,7 +319,9 @@ class Router:
 
         Returns:
             ``{"block_size": int, "num_blocks": int, "workers": [{"worker_id", "dp_rank", "device_blocks",
-            "host_pinned_blocks", "disk_blocks", ...}, ...], "shared_cache": {...}}``; every rank has a row.
+            "host_pinned_blocks", "disk_blocks", ...}, ...], "shared_cache": {...}}``; every rank has a row. The host's
+            blocks go on where the device's end, those on disk (and external) where the host's end; their numbers count
+            all before, ``host_pinned_extension_blocks`` and ``disk_extension_blocks`` do not.
         """
         infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
         text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos)
@@ -359,11 +362,14 @@ class Router:
     # -- state
 
     def dump_events(self) -> str:
-        """Give what the router knows of every rank's blocks: a JSON list of RouterEvent, stores only, parents first."""
+        """Give what the router knows of every rank's blocks: a JSON list of RouterEvent, stores only, parents first.
+
+        Blocks of the lower tiers follow those of the device, with their ``storage_tier``.
+        """
         return self._native.dump_events()
 
     def load_events(self, json: str | bytes | Sequence[Mapping[str, Any]]) -> None:
-        """Apply a dump of :meth:`dump_events`. Each block gets one reference.
+        """Apply a dump of :meth:`dump_events`, lower tiers included. Each block gets one reference.
 
         Raises:
             InvalidArgument: malformed; nothing was applied.

@@ -60,7 +60,7 @@ class Stats(TypedDict):
     bytes: int
     """Memory of the index; `memory` says where it is."""
     memory: dict[str, int]
-    """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, ``presumed``, in bytes; their sum is `bytes`."""
+    """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, ``presumed``, ``tiers``, in bytes; their sum is `bytes`."""
     evicted_blocks: int
     """Blocks that a byte bound took from the ranks, since each was last emptied."""
     workers: int
@@ -69,6 +69,10 @@ class Stats(TypedDict):
     """Ranks loaded from a snapshot whose workers were not added."""
     active_requests: int
     ignored_events: int
-    """Events that were taken and changed nothing, such as those of host, disk and external tiers."""
+    """Events that were taken and changed nothing: of foreign caches, or with ``use_kv_events=False``."""
+    host_pinned_blocks: int
+    """(block, rank) pairs in pinned host memory."""
+    disk_blocks: int
+    external_blocks: int
     presumed_blocks: int
     """(block, rank) pairs that are presumed from what was routed; with ``use_kv_events=False``, all of `pairs`."""

@@ -24,6 +24,8 @@ EXISTS = {
     "router_track_active_blocks": True,
     "router_assume_kv_reuse": True,
     "router_track_prefill_tokens": True,
+    "host_cache_hit_weight": 0.75,
+    "disk_cache_hit_weight": 0.25,
     "use_kv_events": True,
     "router_ttl_secs": 120.0,
     "router_approximate_cache_policy": "ttl",
@@ -32,8 +34,6 @@ EXISTS = {
 
 # keyword: (default, a valid value that is another, environment variable)
 PLANNED: dict[str, tuple[Any, Any, str]] = {
-    "host_cache_hit_weight": (0.75, 0.5, "DYN_ROUTER_HOST_CACHE_HIT_WEIGHT"),
-    "disk_cache_hit_weight": (0.25, 0.5, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"),
     "router_replica_sync": (False, True, "DYN_ROUTER_REPLICA_SYNC"),
     "router_track_output_blocks": (False, True, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS"),
     "router_prefill_load_model": ("none", "ais", "DYN_ROUTER_PREFILL_LOAD_MODEL"),
@@ -149,6 +149,8 @@ def test_passed_keyword_wins_over_the_environment(name: str, monkeypatch: pytest
         ("DYN_ROUTER_TRACK_PREFILL_TOKENS", "False", "router_track_prefill_tokens", False),
         ("DYN_ROUTER_TRACK_PREFILL_TOKENS", "YES", "router_track_prefill_tokens", True),
         ("DYN_ROUTER_TEMPERATURE", "", "router_temperature", 0.0),
+        ("DYN_ROUTER_HOST_CACHE_HIT_WEIGHT", "1", "host_cache_hit_weight", 1.0),
+        ("DYN_ROUTER_DISK_CACHE_HIT_WEIGHT", "0", "disk_cache_hit_weight", 0.0),
         ("DYN_ROUTER_USE_KV_EVENTS", "0", "use_kv_events", False),
         ("DYN_USE_KV_EVENTS", "0", "use_kv_events", False),
         ("DYN_ROUTER_TTL_SECS", "5", "router_ttl_secs", 5.0),
