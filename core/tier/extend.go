@@ -10,7 +10,8 @@ import (
 )
 
 // Start is where the device match of a slot ended: the slot holds the first Depth blocks of the query on its device, and
-// names the last of them Parent. At depth 0 Parent means nothing.
+// names the last of them Parent (index.Index.Name tells). At depth 0 Parent means nothing. If the slot has several names for
+// that block, what hangs below the others is not found.
 type Start struct {
 	Slot   worker.Slot
 	Depth  uint32
