@@ -14,6 +14,7 @@ import (
 
 // scratch holds the buffers of one call, so that a decision allocates nothing once they have grown.
 type scratch struct {
+	watch      stopwatch
 	identity   block.Identity
 	hashes     []block.Hash
 	sequences  []block.SequenceHash
@@ -49,13 +50,16 @@ func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 
 // match finds what is held of a prompt, and leaves r.mu locked.
 func (r *Router) match(s *scratch, p *Prompt) {
+	s.watch.start()
 	id := &s.identity
 	*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
 	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], p.Tokens, r.blockSize, id)
 	*id = block.Identity{}
+	s.watch.hashed = s.watch.lap()
 	for {
 		epoch := r.epoch.Load()
 		r.matchBlocks(s)
+		s.watch.matched = s.watch.lap()
 		r.mu.Lock()
 		if epoch == r.epoch.Load() {
 			return
@@ -168,22 +172,33 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 	t := r.terms(&q.Overrides)
 	var choice Choice
 	err := r.see(&q.Prompt, func(s *scratch) error {
-		if err := r.score(s, q, &t); err != nil {
+		k, err := r.place(s, q, &t)
+		if err != nil {
+			r.count(s, q, 0, err)
 			return err
 		}
-		k := r.bySlot[s.candidates[s.scores.Pick(t.weights.Temperature, r.rng)]]
-		if q.Book {
-			if err := r.book(s, q, &t, k); err != nil {
-				return err
-			}
-		}
-		if q.UpdateIndexer && r.presumed != nil {
-			r.presume(s, q, k)
-		}
+		r.count(s, q, r.cached(s, k.slot, &t.weights), nil)
 		choice = Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}
 		return nil
 	})
 	return choice, err
+}
+
+// place picks a rank, and records what the request asks to be recorded. r.mu is held.
+func (r *Router) place(s *scratch, q *Request, t *terms) (*rank, error) {
+	if err := r.score(s, q, t); err != nil {
+		return nil, err
+	}
+	k := r.bySlot[s.candidates[s.scores.Pick(t.weights.Temperature, r.rng)]]
+	if q.Book {
+		if err := r.book(s, q, t, k); err != nil {
+			return nil, err
+		}
+	}
+	if q.UpdateIndexer && r.presumed != nil {
+		r.presume(s, q, k)
+	}
+	return k, nil
 }
 
 func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/tally"
 	"github.com/dynamo-go/dynamo-go/core/tier"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
@@ -42,6 +43,7 @@ type Router struct {
 	index     index.Index   // of the device tier
 	tiers     *tier.Tiers   // below it
 	ignored   atomic.Uint64 // events of foreign caches, or of a router without events
+	events    tally.Events  // applied
 	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
 	scratch   sync.Pool     // *scratch
 
@@ -62,6 +64,8 @@ type Router struct {
 	table   *worker.Table
 	ledger  *load.Ledger
 	rng     *rand.Rand
+
+	decisions *tally.Decisions
 }
 
 // New makes a router without workers. blockSize is the engines' KV block size in tokens, 1 to block.MaxSize.
@@ -93,6 +97,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
+		decisions: newDecisions(),
 		rng:       rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)),
 	}
 	r.scratch.New = func() any { return new(scratch) }

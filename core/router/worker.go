@@ -411,7 +411,9 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	if k.dead {
 		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
 	}
-	return r.applyAny(k, ev, counting)
+	done, err := r.applyAny(k, ev, counting)
+	r.events.Count(ev.Kind, done, err)
+	return done, err
 }
 
 // ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;

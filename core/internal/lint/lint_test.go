@@ -51,8 +51,9 @@ var imports = map[string][]string{
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/tier", "core/worker", "core/zmq"},
+	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
+	"core/metrics/collector": {"core/metrics", "core/tally"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
@@ -61,7 +62,7 @@ var libraries = map[string][]string{
 	"github.com/go-zeromq/zmq4":      {"core/zmq"},
 	"github.com/vmihailenco/msgpack": {"core/wire"},
 	"github.com/tidwall/btree":       {"core/affinity", "core/queue"},
-	"github.com/prometheus":          {"core/metrics"},
+	"github.com/prometheus":          {"core/metrics/collector"},
 	"go.yaml.in/yaml":                {"core/queue"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
