@@ -1,4 +1,5 @@
-// Package metrics shows a router to Prometheus: a Collector for a registry, and Write for a plain text page.
+// Package metrics shows a router to Prometheus: Exporter.Write writes a page of its text format. Package metrics/collector
+// gives the same rows to a registry of Prometheus' Go library.
 //
 // What Dynamo has a metric for has Dynamo's name and labels, so that its dashboards work: dynamo_component_router_*
 // (requests, prompt lengths, hit rates, registered workers), dynamo_router_overhead_* (milliseconds of each phase of a
@@ -11,9 +12,10 @@
 // Rows are bounded. Load and completeness have a row per rank, by worker id and rank, for the first Options.MaxRanks; the
 // ranks beyond are added up in one row with worker_id "other" and no dp_rank, so sums over all rows are those over all ranks.
 //
-// Counters never go back while a Collector lives: what a rank's feed counted stays counted when the rank is gone, up to the
-// last time the Collector looked.
+// Counters never go back while an Exporter lives: what a rank's feed counted stays counted when the rank is gone, up to the
+// last time the Exporter looked.
 //
-// A collection costs one pass over the ranks and takes the router's lock for as long as PotentialLoads and Health do; it
-// touches nothing on the way of a decision. This is the only package that knows the Prometheus library.
+// A page costs one pass over the ranks and takes the router's lock for as long as PotentialLoads and Health do; it touches
+// nothing on the way of a decision. The text format is written here, because the library would more than double a binary;
+// the tests compare every byte with what the library writes.
 package metrics

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +37,7 @@ func (s *source) Tally() (tally.Snapshot, error) {
 	return tally.Snapshot{Decisions: s.decisions.Counts(), Events: s.events.Counts()}, nil
 }
 
-func newSource(t *testing.T) *source {
+func newSource(t testing.TB) *source {
 	r, err := router.New(4, router.DefaultConfig(), router.Options{Seed: new(uint64)})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
@@ -64,10 +63,10 @@ func (s *source) decide(t *testing.T, id string, tokens []block.Token) {
 	}, err)
 }
 
-func text(t testing.TB, c *metrics.Collector) string {
+func text(t testing.TB, e *metrics.Exporter) string {
 	t.Helper()
 	var out strings.Builder
-	require.NoError(t, c.Write(&out))
+	require.NoError(t, e.Write(&out))
 	return out.String()
 }
 
@@ -89,11 +88,11 @@ func values(t testing.TB, page string) map[string]float64 {
 	return rows
 }
 
-func newCollector(t testing.TB, s metrics.Source, o metrics.Options) *metrics.Collector {
+func newExporter(t testing.TB, s metrics.Source, o metrics.Options) *metrics.Exporter {
 	t.Helper()
-	c, err := metrics.New(s, o)
+	e, err := metrics.New(s, o)
 	require.NoError(t, err)
-	return c
+	return e
 }
 
 func tokens(n int) []block.Token {
@@ -117,7 +116,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 	s.events.Count(event.Stored, index.Applied{Duplicate: 3}, nil)
 	s.events.Count(event.Removed, index.Applied{Unknown: 1}, nil)
 
-	page := text(t, newCollector(t, s, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
+	page := text(t, newExporter(t, s, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
 	rows := values(t, page)
 	for row, want := range map[string]float64{
 		`dynamo_go_up{router_id="r"}`: 1,
@@ -183,7 +182,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 }
 
 func TestNamesAndTypesAreGood(t *testing.T) {
-	problems, err := promlint.New(strings.NewReader(text(t, newCollector(t, newSource(t), metrics.Options{})))).Lint()
+	problems, err := promlint.New(strings.NewReader(text(t, newExporter(t, newSource(t), metrics.Options{})))).Lint()
 	require.NoError(t, err)
 	for _, p := range problems {
 		dynamos := strings.HasPrefix(p.Metric, "dynamo_kvrouter_") || strings.HasPrefix(p.Metric, "dynamo_router_overhead_")
@@ -200,7 +199,7 @@ func TestManyRanksMakeFewRows(t *testing.T) {
 	for i := range 500 {
 		s.decide(t, fmt.Sprint(i), tokens(8+i))
 	}
-	rows := values(t, text(t, newCollector(t, s, metrics.Options{MaxRanks: most})))
+	rows := values(t, text(t, newExporter(t, s, metrics.Options{MaxRanks: most})))
 	require.Less(t, len(rows), 10*most)
 	loads, err := s.PotentialLoads(nil, &router.Prompt{})
 	require.NoError(t, err)
@@ -225,7 +224,7 @@ func TestManyRanksMakeFewRows(t *testing.T) {
 	}
 	require.Equal(t, want, got, "sums over all rows are those over all ranks")
 	require.Contains(t, rows, `dynamo_component_router_worker_registered{dp_rank="",router_worker_id="other",worker_type="decode"}`)
-	exactly := values(t, text(t, newCollector(t, s, metrics.Options{MaxRanks: ranks})))
+	exactly := values(t, text(t, newExporter(t, s, metrics.Options{MaxRanks: ranks})))
 	require.NotContains(t, strings.Join(slices.Collect(maps.Keys(exactly)), " "), `"other",worker_type`, "as many as fit need no such row")
 }
 
@@ -239,10 +238,10 @@ func (f *fake) Health() ([]router.RankHealth, error) { return f.health, nil }
 
 func TestCountersOfFeedsNeverGoBack(t *testing.T) {
 	f := &fake{source: *newSource(t)}
-	c := newCollector(t, f, metrics.Options{WorkerType: "prefill"})
+	e := newExporter(t, f, metrics.Options{WorkerType: "prefill"})
 	look := func(health ...router.RankHealth) map[string]float64 {
 		f.health = health
-		return values(t, text(t, c))
+		return values(t, text(t, e))
 	}
 	rank := func(id uint64, state feed.State, gaps uint64) router.RankHealth {
 		return router.RankHealth{WorkerID: id, State: state, Counters: map[string]uint64{"gaps": gaps}}
@@ -256,6 +255,9 @@ func TestCountersOfFeedsNeverGoBack(t *testing.T) {
 	require.EqualValues(t, 16, look(rank(2, feed.Exact, 5))[gaps], "a rank that leaves takes nothing with it")
 	require.EqualValues(t, 19, look(rank(1, feed.Exact, 3), rank(2, feed.Exact, 5))[gaps], "back again it begins at 0")
 	require.EqualValues(t, 20, look(rank(1, feed.Exact, 1), rank(2, feed.Exact, 5))[gaps], "a feed that began anew")
+
+	look()
+	require.EqualValues(t, 50, look(rank(1, feed.Exact, 30))[gaps], "nor is a rank taken for one that left")
 
 	many := rank(3, feed.Exact, 0)
 	for i := range 10_000 {
@@ -275,7 +277,7 @@ func TestARowPerPolicyClass(t *testing.T) {
 	q := &queued{*newSource(t), map[string]queue.Stats{
 		"default": {}, "batch": {Requests: 3, ISLTokens: 900, CachedTokens: 100, Pushed: 10, LimitRefused: 2, DeadlinePassed: 1},
 	}}
-	rows := values(t, text(t, newCollector(t, q, metrics.Options{Labels: map[string]string{"model": "m"}})))
+	rows := values(t, text(t, newExporter(t, q, metrics.Options{Labels: map[string]string{"model": "m"}})))
 	for row, want := range map[string]float64{
 		`dynamo_frontend_router_queue_pending_requests{model="m",policy_class="batch",worker_type="decode"}`:                     3,
 		`dynamo_frontend_router_queue_pending_requests{model="m",policy_class="default",worker_type="decode"}`:                   0,
@@ -291,39 +293,60 @@ func TestARowPerPolicyClass(t *testing.T) {
 	}
 }
 
+func TestExactViewsBeyondTheBoundAreCounted(t *testing.T) {
+	f := &fake{source: *newSource(t)}
+	for id, state := range []feed.State{feed.Exact, feed.Partial, feed.Exact, feed.Disconnected, feed.Exact} {
+		f.health = append(f.health, router.RankHealth{WorkerID: uint64(id), State: state})
+	}
+	rows := values(t, text(t, newExporter(t, f, metrics.Options{MaxRanks: 1})))
+	require.EqualValues(t, 1, rows[`dynamo_go_worker_view_exact{dp_rank="0",worker_id="0",worker_type="decode"}`])
+	require.EqualValues(t, 2, rows[`dynamo_go_worker_view_exact{dp_rank="",worker_id="other",worker_type="decode"}`])
+	require.EqualValues(t, 3, rows[`dynamo_go_ranks{state="exact"}`])
+}
+
 func TestAClosedRouter(t *testing.T) {
 	s := newSource(t)
-	c := newCollector(t, s, metrics.Options{})
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c)
+	e := newExporter(t, s, metrics.Options{})
 	s.Close()
 	var out strings.Builder
-	require.ErrorIs(t, c.Write(&out), router.ErrClosed)
+	require.ErrorIs(t, e.Write(&out), router.ErrClosed)
 	require.Empty(t, out.String())
-	families, err := registry.Gather()
-	require.NoError(t, err, "other collectors of the registry are shown all the same")
-	require.Len(t, families, 1)
-	require.Zero(t, families[0].GetMetric()[0].GetGauge().GetValue())
+	rows := e.Gather()
+	require.Len(t, rows, 1)
+	require.Equal(t, "dynamo_go_up", metrics.Definitions()[rows[0].Metric].Name)
+	require.Zero(t, rows[0].Value)
+}
+
+func TestDefinitionsAreInOrder(t *testing.T) {
+	before := ""
+	for _, d := range metrics.Definitions() {
+		require.Less(t, before, d.Name)
+		require.True(t, slices.IsSorted(d.Labels), d.Name)
+		require.NotEmpty(t, d.Help, d.Name)
+		before = d.Name
+	}
 }
 
 func TestALabelOfOursIsRefused(t *testing.T) {
-	for _, name := range []string{"worker_id", "le", "state", "worker_type", "not a name", ""} {
+	for _, name := range []string{"worker_id", "le", "state", "worker_type", "not a name", "__reserved", "1st", ""} {
 		_, err := metrics.New(newSource(t), metrics.Options{Labels: map[string]string{name: "x"}})
 		require.ErrorIs(t, err, router.ErrInvalidArgument, name)
 	}
-	_, err := metrics.New(newSource(t), metrics.Options{Labels: map[string]string{"a": "\xff"}})
-	require.ErrorIs(t, err, router.ErrInvalidArgument)
+	for _, o := range []metrics.Options{{Labels: map[string]string{"a": "\xff"}}, {WorkerType: "\xff"}} {
+		_, err := metrics.New(newSource(t), o)
+		require.ErrorIs(t, err, router.ErrInvalidArgument)
+	}
 }
 
 func TestWritersAtTheSameTime(t *testing.T) {
 	s := newSource(t)
 	require.NoError(t, s.AddWorker(router.Worker{ID: 1}))
-	c := newCollector(t, s, metrics.Options{})
+	e := newExporter(t, s, metrics.Options{})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 20 {
-				if err := c.Write(io.Discard); err != nil {
+				if err := e.Write(io.Discard); err != nil {
 					t.Error(err)
 				}
 			}
@@ -333,7 +356,7 @@ func TestWritersAtTheSameTime(t *testing.T) {
 }
 
 func TestAWriterThatFails(t *testing.T) {
-	require.ErrorIs(t, newCollector(t, newSource(t), metrics.Options{}).Write(failing{}), io.ErrShortWrite)
+	require.ErrorIs(t, newExporter(t, newSource(t), metrics.Options{}).Write(failing{}), io.ErrShortWrite)
 }
 
 type failing struct{}
