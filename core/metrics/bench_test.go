@@ -10,7 +10,7 @@ import (
 
 // BenchmarkWrite writes a page for a thousand ranks.
 func BenchmarkWrite(b *testing.B) {
-	s := newSource(b)
+	s := newRouter(b)
 	if err := s.AddWorker(router.Worker{ID: 1, DPSize: 1000}); err != nil {
 		b.Fatal(err)
 	}

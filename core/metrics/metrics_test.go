@@ -20,47 +20,32 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/metrics"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
-	"github.com/dynamo-go/dynamo-go/core/tally"
 )
 
-// source is a router, and what is counted of it by hand.
-type source struct {
-	*router.Router
-	decisions *tally.Decisions
-	events    tally.Events
-}
+var _ metrics.Source = (*router.Router)(nil)
 
-func (s *source) Tally() (tally.Snapshot, error) {
-	if _, err := s.Stats(); err != nil {
-		return tally.Snapshot{}, err
-	}
-	return tally.Snapshot{Decisions: s.decisions.Counts(), Events: s.events.Counts()}, nil
-}
-
-func newSource(t testing.TB) *source {
+func newRouter(t testing.TB) *router.Router {
 	r, err := router.New(4, router.DefaultConfig(), router.Options{Seed: new(uint64)})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
-	return &source{Router: r, decisions: tally.NewDecisions(tally.Kind{Name: "no_workers", Err: router.ErrNoWorkers})}
+	return r
 }
 
-func (s *source) store(t *testing.T, id uint64, rank uint32, tokens []block.Token) {
+func apply(t *testing.T, r *router.Router, id uint64, kind event.Kind, rank uint32, tokens []block.Token) {
 	t.Helper()
-	hashes, seqs := block.Both(nil, nil, tokens, s.BlockSize(), &block.Identity{})
-	ev := &event.Event{Kind: event.Stored, DPRank: rank}
+	hashes, seqs := block.Both(nil, nil, tokens, r.BlockSize(), &block.Identity{})
+	ev := &event.Event{Kind: kind, DPRank: rank}
 	for i := range hashes {
 		ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(seqs[i]), Hash: hashes[i]})
+		ev.Removed = append(ev.Removed, block.EngineHash(seqs[i]))
 	}
-	require.NoError(t, s.ApplyEvent(id, ev, index.Count))
-	s.events.Count(ev.Kind, index.Applied{Stored: len(hashes)}, nil)
+	require.NoError(t, r.ApplyEvent(id, ev, index.Count))
 }
 
-func (s *source) decide(t *testing.T, id string, tokens []block.Token) {
+func decide(t *testing.T, r *router.Router, id string, tokens []block.Token) error {
 	t.Helper()
-	choice, err := s.BestWorker(&router.Request{Prompt: router.Prompt{Tokens: tokens}, ID: id, Book: true})
-	s.decisions.Count(&tally.Decision{
-		Booked: true, PromptTokens: len(tokens), CachedTokens: int(choice.OverlapBlocks) * s.BlockSize(), Hashing: 1000, Total: 3000,
-	}, err)
+	_, err := r.BestWorker(&router.Request{Prompt: router.Prompt{Tokens: tokens}, ID: id, Book: true})
+	return err
 }
 
 func text(t testing.TB, e *metrics.Exporter) string {
@@ -104,41 +89,36 @@ func tokens(n int) []block.Token {
 }
 
 func TestAPageAfterAKnownScenario(t *testing.T) {
-	s := newSource(t)
-	s.decide(t, "too early", tokens(8))
-	require.NoError(t, s.AddWorker(router.Worker{ID: 7, DPSize: 2}))
-	require.NoError(t, s.AddWorker(router.Worker{ID: 1<<64 - 1}))
-	s.store(t, 7, 1, tokens(16))
-	s.decide(t, "a", tokens(20)) // 4 of 5 blocks are held by 7/1
-	s.decide(t, "b", tokens(2))  // no full block: the idle ranks are equal
-	require.NoError(t, s.MarkPrefillComplete("b"))
-	s.events.Count(event.Stored, index.Applied{Refused: 2}, index.ErrUnknownParent)
-	s.events.Count(event.Stored, index.Applied{Duplicate: 3}, nil)
-	s.events.Count(event.Removed, index.Applied{Unknown: 1}, nil)
+	r := newRouter(t)
+	require.ErrorIs(t, decide(t, r, "too early", tokens(8)), router.ErrNoWorkers)
+	require.NoError(t, r.AddWorker(router.Worker{ID: 7, DPSize: 2}))
+	require.NoError(t, r.AddWorker(router.Worker{ID: 1<<64 - 1}))
+	apply(t, r, 7, event.Stored, 1, tokens(16))
+	apply(t, r, 7, event.Stored, 1, tokens(12))
+	apply(t, r, 7, event.Removed, 0, tokens(4))
+	orphan := &event.Event{Kind: event.Stored, HasParent: true, Parent: 9, Blocks: []event.Block{{Engine: 1}, {Engine: 2}}}
+	require.ErrorIs(t, r.ApplyEvent(7, orphan, index.Count), router.ErrEventRefused)
+	require.NoError(t, decide(t, r, "a", tokens(20))) // 4 of 5 blocks are held by 7/1
+	require.NoError(t, decide(t, r, "b", tokens(2)))  // no full block: the idle ranks are equal
+	require.NoError(t, r.MarkPrefillComplete("b"))
 
-	page := text(t, newExporter(t, s, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
+	page := text(t, newExporter(t, r, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
 	rows := values(t, page)
 	for row, want := range map[string]float64{
 		`dynamo_go_up{router_id="r"}`: 1,
 
-		`dynamo_component_router_requests_total{router_id="r"}`:                          2,
-		`dynamo_component_router_requests_started_total{router_id="r"}`:                  2,
-		`dynamo_go_decisions_total{outcome="chosen",router_id="r"}`:                      2,
-		`dynamo_go_decisions_total{outcome="no_workers",router_id="r"}`:                  1,
-		`dynamo_go_decisions_total{outcome="other",router_id="r"}`:                       0,
-		`dynamo_component_router_input_sequence_tokens_sum{router_id="r"}`:               22,
-		`dynamo_component_router_input_sequence_tokens_count{router_id="r"}`:             2,
-		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0"}`:               1,
-		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.75"}`:            1,
-		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.8"}`:             2,
-		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="+Inf"}`:            2,
-		`dynamo_component_router_kv_hit_rate_sum{router_id="r"}`:                         0.8,
-		`dynamo_router_overhead_block_hashing_ms_sum{router_id="r"}`:                     0.002,
-		`dynamo_router_overhead_total_ms_bucket{router_id="r",le="0.002"}`:               0,
-		`dynamo_router_overhead_total_ms_bucket{router_id="r",le="0.004"}`:               2,
-		`dynamo_router_overhead_total_ms_count{router_id="r"}`:                           2,
-		`dynamo_router_overhead_scheduling_ms_count{router_id="r"}`:                      0,
-		`dynamo_router_overhead_indexer_find_matches_ms_bucket{router_id="r",le="+Inf"}`: 0,
+		`dynamo_component_router_requests_total{router_id="r"}`:               2,
+		`dynamo_component_router_requests_started_total{router_id="r"}`:       2,
+		`dynamo_go_decisions_total{outcome="chosen",router_id="r"}`:           2,
+		`dynamo_go_decisions_total{outcome="no_workers",router_id="r"}`:       1,
+		`dynamo_go_decisions_total{outcome="other",router_id="r"}`:            0,
+		`dynamo_component_router_input_sequence_tokens_sum{router_id="r"}`:    22,
+		`dynamo_component_router_input_sequence_tokens_count{router_id="r"}`:  2,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0"}`:    1,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.75"}`: 1,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.8"}`:  2,
+		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="+Inf"}`: 2,
+		`dynamo_component_router_kv_hit_rate_sum{router_id="r"}`:              0.8,
 
 		`dynamo_frontend_worker_active_decode_blocks{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                    5,
 		`dynamo_frontend_worker_active_prefill_tokens{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                   4,
@@ -168,7 +148,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 		require.InDelta(t, want, got, 1e-12, row)
 	}
 
-	stats, err := s.Stats()
+	stats, err := r.Stats()
 	require.NoError(t, err)
 	bytes := 0.0
 	for row, v := range rows {
@@ -182,7 +162,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 }
 
 func TestNamesAndTypesAreGood(t *testing.T) {
-	problems, err := promlint.New(strings.NewReader(text(t, newExporter(t, newSource(t), metrics.Options{})))).Lint()
+	problems, err := promlint.New(strings.NewReader(text(t, newExporter(t, newRouter(t), metrics.Options{})))).Lint()
 	require.NoError(t, err)
 	for _, p := range problems {
 		dynamos := strings.HasPrefix(p.Metric, "dynamo_kvrouter_") || strings.HasPrefix(p.Metric, "dynamo_router_overhead_")
@@ -192,16 +172,16 @@ func TestNamesAndTypesAreGood(t *testing.T) {
 
 func TestManyRanksMakeFewRows(t *testing.T) {
 	const workers, ranks, most = 10, 10_000, 100
-	s := newSource(t)
+	r := newRouter(t)
 	for id := range uint64(workers) {
-		require.NoError(t, s.AddWorker(router.Worker{ID: id, DPSize: ranks / workers}))
+		require.NoError(t, r.AddWorker(router.Worker{ID: id, DPSize: ranks / workers}))
 	}
 	for i := range 500 {
-		s.decide(t, fmt.Sprint(i), tokens(8+i))
+		require.NoError(t, decide(t, r, fmt.Sprint(i), tokens(8+i)))
 	}
-	rows := values(t, text(t, newExporter(t, s, metrics.Options{MaxRanks: most})))
+	rows := values(t, text(t, newExporter(t, r, metrics.Options{MaxRanks: most})))
 	require.Less(t, len(rows), 10*most)
-	loads, err := s.PotentialLoads(nil, &router.Prompt{})
+	loads, err := r.PotentialLoads(nil, &router.Prompt{})
 	require.NoError(t, err)
 	perRank := 0
 	for row := range rows {
@@ -224,20 +204,20 @@ func TestManyRanksMakeFewRows(t *testing.T) {
 	}
 	require.Equal(t, want, got, "sums over all rows are those over all ranks")
 	require.Contains(t, rows, `dynamo_component_router_worker_registered{dp_rank="",router_worker_id="other",worker_type="decode"}`)
-	exactly := values(t, text(t, newExporter(t, s, metrics.Options{MaxRanks: ranks})))
+	exactly := values(t, text(t, newExporter(t, r, metrics.Options{MaxRanks: ranks})))
 	require.NotContains(t, strings.Join(slices.Collect(maps.Keys(exactly)), " "), `"other",worker_type`, "as many as fit need no such row")
 }
 
 // fake tells what a test wants to be told.
 type fake struct {
-	source
+	*router.Router
 	health []router.RankHealth
 }
 
 func (f *fake) Health() ([]router.RankHealth, error) { return f.health, nil }
 
 func TestCountersOfFeedsNeverGoBack(t *testing.T) {
-	f := &fake{source: *newSource(t)}
+	f := &fake{Router: newRouter(t)}
 	e := newExporter(t, f, metrics.Options{WorkerType: "prefill"})
 	look := func(health ...router.RankHealth) map[string]float64 {
 		f.health = health
@@ -267,14 +247,14 @@ func TestCountersOfFeedsNeverGoBack(t *testing.T) {
 }
 
 type queued struct {
-	source
+	*router.Router
 	classes map[string]queue.Stats
 }
 
 func (q *queued) QueueStats() (map[string]queue.Stats, error) { return q.classes, nil }
 
 func TestARowPerPolicyClass(t *testing.T) {
-	q := &queued{*newSource(t), map[string]queue.Stats{
+	q := &queued{newRouter(t), map[string]queue.Stats{
 		"default": {}, "batch": {Requests: 3, ISLTokens: 900, CachedTokens: 100, Pushed: 10, LimitRefused: 2, DeadlinePassed: 1},
 	}}
 	rows := values(t, text(t, newExporter(t, q, metrics.Options{Labels: map[string]string{"model": "m"}})))
@@ -294,7 +274,7 @@ func TestARowPerPolicyClass(t *testing.T) {
 }
 
 func TestExactViewsBeyondTheBoundAreCounted(t *testing.T) {
-	f := &fake{source: *newSource(t)}
+	f := &fake{Router: newRouter(t)}
 	for id, state := range []feed.State{feed.Exact, feed.Partial, feed.Exact, feed.Disconnected, feed.Exact} {
 		f.health = append(f.health, router.RankHealth{WorkerID: uint64(id), State: state})
 	}
@@ -305,9 +285,9 @@ func TestExactViewsBeyondTheBoundAreCounted(t *testing.T) {
 }
 
 func TestAClosedRouter(t *testing.T) {
-	s := newSource(t)
-	e := newExporter(t, s, metrics.Options{})
-	s.Close()
+	r := newRouter(t)
+	e := newExporter(t, r, metrics.Options{})
+	r.Close()
 	var out strings.Builder
 	require.ErrorIs(t, e.Write(&out), router.ErrClosed)
 	require.Empty(t, out.String())
@@ -329,19 +309,19 @@ func TestDefinitionsAreInOrder(t *testing.T) {
 
 func TestALabelOfOursIsRefused(t *testing.T) {
 	for _, name := range []string{"worker_id", "le", "state", "worker_type", "not a name", "__reserved", "1st", ""} {
-		_, err := metrics.New(newSource(t), metrics.Options{Labels: map[string]string{name: "x"}})
+		_, err := metrics.New(newRouter(t), metrics.Options{Labels: map[string]string{name: "x"}})
 		require.ErrorIs(t, err, router.ErrInvalidArgument, name)
 	}
 	for _, o := range []metrics.Options{{Labels: map[string]string{"a": "\xff"}}, {WorkerType: "\xff"}} {
-		_, err := metrics.New(newSource(t), o)
+		_, err := metrics.New(newRouter(t), o)
 		require.ErrorIs(t, err, router.ErrInvalidArgument)
 	}
 }
 
 func TestWritersAtTheSameTime(t *testing.T) {
-	s := newSource(t)
-	require.NoError(t, s.AddWorker(router.Worker{ID: 1}))
-	e := newExporter(t, s, metrics.Options{})
+	r := newRouter(t)
+	require.NoError(t, r.AddWorker(router.Worker{ID: 1}))
+	e := newExporter(t, r, metrics.Options{})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -356,7 +336,7 @@ func TestWritersAtTheSameTime(t *testing.T) {
 }
 
 func TestAWriterThatFails(t *testing.T) {
-	require.ErrorIs(t, newExporter(t, newSource(t), metrics.Options{}).Write(failing{}), io.ErrShortWrite)
+	require.ErrorIs(t, newExporter(t, newRouter(t), metrics.Options{}).Write(failing{}), io.ErrShortWrite)
 }
 
 type failing struct{}
