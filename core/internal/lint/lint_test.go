@@ -48,13 +48,14 @@ var imports = map[string][]string{
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
+	"core/replica":           {"core/wire", "core/zmq"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
 	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector": {"core/metrics", "core/tally"},
-	"capi":                   {"core/block", "core/event", "core/index", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
+	"capi":                   {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
 // libraries says which packages may use a library, outside tests.
