@@ -21,6 +21,9 @@ type writer struct {
 
 	locked *shard // nil between sections
 	spent  int    // blocks touched in this section
+	short  bool   // the bound left no room for the next block
+	side   int    // bytes of the slot's exceptions that the heap knows of
+	told   int    // blocks that the slot's counter knows of
 	done   Applied
 }
 
@@ -35,16 +38,17 @@ func (x *tree) Apply(slot worker.Slot, ev *event.Event, counting Counting) (Appl
 	}
 	w := writer{x: x, l: x.lane(slot), h: h, slot: slot, counting: counting}
 	w.l.mu.Lock()
-	side := h.sideBytes()
+	w.side = h.sideBytes()
 	switch ev.Kind {
 	case event.Stored:
+		x.clock.Add(1)
 		err = w.store(ev)
 	case event.Removed:
 		w.remove(ev.Removed)
 	case event.Cleared:
 		w.clear()
 	}
-	w.finish(side)
+	w.publish()
 	w.l.mu.Unlock()
 	if invariants {
 		x.mustHold()
@@ -68,9 +72,9 @@ func (x *tree) Drop(slot worker.Slot) {
 	}
 	w := writer{x: x, l: x.lane(slot), h: h, slot: slot}
 	w.l.mu.Lock()
-	side := h.sideBytes()
+	w.side = h.sideBytes()
 	w.clear()
-	w.finish(side)
+	w.publish()
 	h.evicted.Store(0)
 	w.l.mu.Unlock()
 	if invariants {
@@ -100,11 +104,15 @@ func (w *writer) exit() {
 	}
 }
 
-// finish ends the last section and publishes the counters. side is what the slot's exceptions took before.
-func (w *writer) finish(side int) {
+// publish ends the section and brings the counters up to date.
+func (w *writer) publish() {
 	w.exit()
-	w.h.held.Add(int64(w.done.Stored - w.done.Removed))
-	w.x.heap.note(w.h.sideBytes() - side)
+	gained := w.done.Stored - w.done.Removed
+	w.h.held.Add(int64(gained - w.told))
+	w.told = gained
+	side := w.h.sideBytes()
+	w.x.heap.note(side - w.side)
+	w.side = side
 }
 
 // locate gives the block that the lane's table has a name for. Its shard is locked then.
@@ -163,20 +171,53 @@ func (w *writer) store(ev *event.Event) error {
 		w.done.Refused = len(ev.Blocks)
 		return fmt.Errorf("%w: engine hash %d", ErrBadChain, bad)
 	}
+	parent, hasParent := ev.Parent, ev.HasParent
+	blocks := ev.Blocks
+	for rounds := 0; ; rounds++ {
+		n, err := w.storeBlocks(hasParent, parent, blocks)
+		if err != nil && rounds == 0 {
+			if w.h.evicted.Load() > 0 {
+				w.refuse(blocks) // the parent may have been evicted
+			} else {
+				w.done.Refused = len(blocks)
+			}
+			return err
+		}
+		if n > 0 {
+			hasParent, parent = true, blocks[n-1].Engine
+		}
+		if blocks = blocks[n:]; !w.short {
+			return nil
+		}
+		if w.short = false; err != nil || rounds == evictRounds || !w.makeRoom() {
+			w.refuse(blocks)
+			return fmt.Errorf("%w: %d bytes", ErrFull, w.x.heap.bytes())
+		}
+	}
+}
+
+// storeBlocks stores blocks below a name, or as the first of a prompt, as long as there is room, and gives how many.
+func (w *writer) storeBlocks(hasParent bool, parent block.EngineHash, blocks []event.Block) (int, error) {
 	var number uint32
 	var at spot
-	if ev.HasParent {
-		parent, ok := w.parent(ev.Parent)
+	if hasParent {
+		place, ok := w.parent(parent)
 		if !ok {
-			w.done.Refused = len(ev.Blocks)
-			return fmt.Errorf("%w: parent %d, slot %d", ErrUnknownParent, ev.Parent, w.slot)
+			w.short = w.x.heap.limit > 0
+			return 0, fmt.Errorf("%w: parent %d, slot %d", ErrUnknownParent, parent, w.slot)
 		}
-		number, at = parent.shard(), spot{parent.path(), parent.offset()}
-	} else if len(ev.Blocks) > 0 {
-		number = w.x.shardOf(block.SequenceHash(ev.Blocks[0].Hash))
+		number, at = place.shard(), spot{place.path(), place.offset()}
+	} else if len(blocks) > 0 {
+		number = w.x.shardOf(block.SequenceHash(blocks[0].Hash))
 	}
+	if len(blocks) > 0 && w.x.heap.tight(0) {
+		w.exit()
+		w.short = true
+		return 0, nil
+	}
+	total := len(blocks)
 	fresh := 0 // names of the next blocks that are known to name nothing
-	for blocks := ev.Blocks; len(blocks) > 0; {
+	for len(blocks) > 0 {
 		s := w.enter(number, 1)
 		next, seq, before, ok := s.after(at, blocks[0].Hash)
 		n, look := 0, !ok
@@ -189,23 +230,29 @@ func (w *writer) store(ev *event.Event) error {
 		case fresh > 0:
 			n, next = w.create(s, at, seq, before, blocks[:fresh])
 		}
-		if n == 0 && look && fresh == 0 {
+		if n == 0 && look && fresh == 0 && !w.short {
 			w.exit() // looking at names may take long: they are not near each other
 			if fresh = w.fresh(blocks); fresh > 0 {
 				continue
 			}
 		}
-		if n == 0 {
-			next = w.storeOne(number, at, &blocks[0])
-			n = 1
+		if n == 0 && !w.short {
+			if next, ok = w.storeOne(number, at, &blocks[0]); ok {
+				n = 1
+			}
 		}
-		at = spot{next.path, next.offset + uint32(n) - 1}
-		blocks, fresh = blocks[n:], max(0, fresh-n)
+		if n > 0 {
+			at = spot{next.path, next.offset + uint32(n) - 1}
+			blocks, fresh = blocks[n:], max(0, fresh-n)
+		}
+		if w.short {
+			break
+		}
 	}
-	if at.path != 0 {
+	if at.path != 0 && !w.short {
 		w.h.last = placeOf(number, at.path, at.offset)
 	}
-	return nil
+	return total - len(blocks), nil
 }
 
 // fresh counts the leading blocks, at most a section, whose names neither the lane's table nor the slot has.
@@ -233,21 +280,33 @@ func (w *writer) fresh(blocks []event.Block) int {
 	return len(blocks)
 }
 
-// create stores new blocks of fresh names below a spot, and gives how many and the first.
+// create stores new blocks of fresh names below a spot, and gives how many and the first. None: there is no room.
 func (w *writer) create(s *shard, at spot, seq, before block.SequenceHash, blocks []event.Block) (int, spot) {
 	w.spent = sectionBlocks
 	first, n := s.create(at, seq, before, blocks, w.slot)
 	w.exit()
+	if n == 0 {
+		w.short = true
+		return 0, first
+	}
 	w.done.Stored += int(n)
-	w.name(placeOf(s.number, first.path, first.offset), blocks[:n])
-	return int(n), first
+	return w.name(placeOf(s.number, first.path, first.offset), blocks[:n]), first
 }
 
-// name enters the path's names of consecutive blocks into the table.
-func (w *writer) name(at place, blocks []event.Block) {
+// name enters the path's names of consecutive blocks, which the slot has just got, into the table. It gives how many: what the table has
+// no room for, the slot does not keep.
+func (w *writer) name(at place, blocks []event.Block) int {
 	for i := range blocks {
-		w.l.names.insert(mixed(uint64(blocks[i].Engine)), at+place(i), true)
+		if w.l.names.insert(mixed(uint64(blocks[i].Engine)), at+place(i), false) {
+			continue
+		}
+		first, n := at.offset(), uint32(len(blocks))
+		w.enter(at.shard(), 1).edit(at.path(), first+uint32(i), first+n, w.slot, false)
+		w.done.Stored -= len(blocks) - i
+		w.short = true
+		return i
 	}
+	return len(blocks)
 }
 
 // hold makes the slot a holder of blocks that are there, beginning with next, and gives of how many. They end where names have to
@@ -263,8 +322,7 @@ func (w *writer) hold(s *shard, next spot, blocks []event.Block, fresh int) (n i
 			names[n] = blocks[n].Engine
 			n++
 		}
-		w.take(s, next, blocks[:n], true)
-		return n, true
+		return w.take(s, next, blocks[:n], true), true
 	}
 	if p.odd {
 		return 0, false
@@ -281,6 +339,7 @@ func (w *writer) hold(s *shard, next spot, blocks []event.Block, fresh int) (n i
 		}
 		w.done.Duplicate += n
 		w.spent += n
+		w.x.stamp(p, w.x.now())
 	case s.sets.anyOf(set, w.l.mask, w.slot):
 		if len(w.h.others) > 0 {
 			return 0, false
@@ -288,35 +347,40 @@ func (w *writer) hold(s *shard, next spot, blocks []event.Block, fresh int) (n i
 		w.take(s, next, blocks[:n], false)
 	default:
 		n = min(n, fresh)
-		w.take(s, next, blocks[:n], true)
-		return n, true
+		return w.take(s, next, blocks[:n], true), true
 	}
 	return n, false
 }
 
-// take makes the slot a holder of blocks by the path's names, which the table has or is to have.
-func (w *writer) take(s *shard, first spot, blocks []event.Block, name bool) {
+// take makes the slot a holder of blocks by the path's names, which the table has or is to have. It gives how many.
+func (w *writer) take(s *shard, first spot, blocks []event.Block, name bool) int {
 	n := len(blocks)
 	if n == 0 {
-		return
+		return 0
 	}
+	w.x.stamp(s.path(first.path), w.x.now())
 	s.edit(first.path, first.offset, first.offset+uint32(n), w.slot, true)
 	w.done.Stored += n
 	w.spent += n
 	if name {
 		w.exit()
-		w.name(placeOf(s.number, first.path, first.offset), blocks)
+		n = w.name(placeOf(s.number, first.path, first.offset), blocks)
 	}
+	return n
 }
 
-// storeOne stores a block below a spot, whatever its name is, and gives where it is.
-func (w *writer) storeOne(number uint32, at spot, b *event.Block) spot {
+// storeOne stores a block below a spot, whatever its name is, and gives where it is; false if there is no room.
+func (w *writer) storeOne(number uint32, at spot, b *event.Block) (spot, bool) {
+	if w.x.heap.tight(oddBytes + otherBytes + w.h.sideBytes() - w.side) {
+		w.short = true
+		return spot{}, false
+	}
 	known, own, ok := w.find(b.Engine)
 	s := w.enter(number, 1)
 	next, _, _, there := s.after(at, b.Hash)
 	if ok && there && known == placeOf(number, next.path, next.offset) {
 		w.again(s, next, known, own, b.Engine)
-		return next
+		return next, true
 	}
 	if ok {
 		w.forget(b.Engine, known, own)
@@ -324,10 +388,15 @@ func (w *writer) storeOne(number uint32, at spot, b *event.Block) spot {
 	}
 	next, seq, before, there := s.after(at, b.Hash)
 	if !there {
-		next, _ = s.create(at, seq, before, []event.Block{*b}, w.slot)
+		one := [1]event.Block{*b}
+		var n uint32
+		if next, n = s.create(at, seq, before, one[:], w.slot); n == 0 {
+			w.short = true
+			return spot{}, false
+		}
 		w.done.Stored++
 		w.enterName(s, next, b.Engine, record{})
-		return next
+		return next, true
 	}
 	p := s.path(next.path)
 	set, _, _ := s.setAt(p, next.offset)
@@ -344,7 +413,7 @@ func (w *writer) storeOne(number uint32, at spot, b *event.Block) spot {
 		w.done.Stored++
 	}
 	w.enterName(s, next, b.Engine, r)
-	return next
+	return next, true
 }
 
 // again stores a name for the block it already names.

@@ -2,126 +2,154 @@ package index_test
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/internal/workload"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// The workload: a million blocks in prompts of 1,024, each of which shares its first 64 blocks with 9 others, stored in
-// events of 32 blocks that take turns; 64 slots, of which 8 hold a prompt's shared part and one the rest.
-const (
-	benchBlocks = 1 << 20
-	benchPrompt = 1024
-	benchShared = 64
-	benchSlots  = 64
-	benchEvent  = 32
-)
+const benchWorkers, benchPairs = 64, 1_000_000
 
-type workload struct {
-	prompts []index.Query
-	stores  []logged // in turns, as engines under load send them
-	removes []logged
-}
-
-func newWorkload() *workload {
-	w := &workload{prompts: make([]index.Query, benchBlocks/benchPrompt)}
-	for i := range w.prompts {
-		rng := rand.New(rand.NewPCG(uint64(i), 1))
-		shared := rand.New(rand.NewPCG(uint64(i/10), 2))
-		for j := range benchPrompt {
-			h := rng.Uint64()
-			if j < benchShared {
-				h = shared.Uint64()
-			}
-			w.prompts[i].Hashes = append(w.prompts[i].Hashes, block.Hash(h))
-		}
-		w.prompts[i].Sequences = block.Sequences(nil, w.prompts[i].Hashes)
-	}
-	for from := 0; from < benchPrompt; from += benchEvent {
-		for i, q := range w.prompts {
-			holders := 1
-			if from < benchShared {
-				holders = 8
-			}
-			for k := range holders {
-				slot := worker.Slot((i*7 + k) % benchSlots)
-				w.stores = append(w.stores, logged{slot, storeOf(q, from, from+benchEvent)})
-			}
-		}
-	}
-	for i := len(w.stores) - 1; i >= 0; i-- {
-		ev := &event.Event{Kind: event.Removed}
-		for _, b := range w.stores[i].ev.Blocks {
-			ev.Removed = append(ev.Removed, b.Engine)
-		}
-		w.removes = append(w.removes, logged{w.stores[i].slot, ev})
-	}
-	return w
-}
-
-func (w *workload) apply(x index.Index, ops []logged) {
+func applyAll(x index.Index, ops []workload.Op) {
 	for _, op := range ops {
-		perform(x, op)
+		_, _ = x.Apply(op.Slot, op.Event, index.Count) // nothing of the workload is refused: the pairs are checked
 	}
 }
 
-func BenchmarkMatch(b *testing.B) {
-	w := newWorkload()
-	x := sharded()
-	w.apply(x, w.stores)
-	st := x.Stats()
-	b.Logf("%d blocks, %d pairs, %.1f bytes per pair", st.Blocks, st.Pairs, float64(st.Bytes)/float64(st.Pairs))
-	for _, n := range []int{16, 256, 1024} {
-		for _, hit := range []int{100, 10} {
-			b.Run(fmt.Sprintf("n=%d/hit=%d", n, hit), func(b *testing.B) {
-				queries := make([]index.Query, len(w.prompts))
-				for i, p := range w.prompts {
-					hashes := append([]block.Hash(nil), p.Hashes[:n]...)
-					for j := max(1, n*hit/100); j < n; j++ {
-						hashes[j]++
-					}
-					queries[i] = index.Query{Hashes: hashes, Sequences: block.Sequences(nil, hashes)}
-				}
-				dst := make([]index.Overlap, 0, benchSlots)
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					dst = x.Match(dst[:0], queries[i*617%len(queries)])
-				}
-				if len(dst) == 0 {
-					b.Fatal("no match")
-				}
-			})
-		}
+func blocksOf(ops []workload.Op) int {
+	n := 0
+	for _, op := range ops {
+		n += len(op.Event.Blocks) + len(op.Event.Removed)
 	}
+	return n
 }
 
-// Store and remove are per block of an event, duplicates of the shared parts included.
-func BenchmarkStore(b *testing.B)  { benchmarkWrites(b, true) }
-func BenchmarkRemove(b *testing.B) { benchmarkWrites(b, false) }
+func perBlock(b *testing.B, blocks int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*blocks), "ns/block")
+	b.ReportMetric(0, "ns/op")
+}
 
-func benchmarkWrites(b *testing.B, store bool) {
-	w := newWorkload()
-	x := sharded()
-	for b.Loop() {
-		if store {
-			w.apply(x, w.stores)
-		} else {
+// BenchmarkStore is per block: into an empty index, and of blocks that are there.
+func BenchmarkStore(b *testing.B) {
+	base := workload.NewBase(benchWorkers, benchPairs)
+	ops := slices.Collect(base.Stores(workload.Engine))
+	b.Run("cold", func(b *testing.B) {
+		for b.Loop() {
+			x := sharded()
+			applyAll(x, ops)
 			b.StopTimer()
-			w.apply(x, w.stores)
+			st := x.Stats()
+			b.ReportMetric(float64(st.Bytes)/float64(st.Pairs), "B/pair")
+			x.Close()
 			b.StartTimer()
-			w.apply(x, w.removes)
 		}
-		if store {
+		perBlock(b, base.Pairs)
+	})
+	chains := slices.Collect(workload.Chains{Share: 64}.Stores(workload.Engine))
+	b.Run("known", func(b *testing.B) {
+		for b.Loop() {
+			x := sharded()
 			b.StopTimer()
-			for slot := range worker.Slot(benchSlots) {
-				x.Drop(slot)
+			for _, op := range chains {
+				if op.Slot < 2 {
+					_, _ = x.Apply(op.Slot, op.Event, index.Count)
+				}
 			}
+			known := chains
 			b.StartTimer()
+			for _, op := range known {
+				if op.Slot >= 2 {
+					_, _ = x.Apply(op.Slot, op.Event, index.Count)
+				}
+			}
+		}
+		perBlock(b, blocksOf(chains)*62/64)
+	})
+}
+
+// BenchmarkRemove is per block: of half of the conversations, from their ends; and of everything a worker has.
+func BenchmarkRemove(b *testing.B) {
+	base := workload.NewBase(benchWorkers, benchPairs)
+	stores, removes := slices.Collect(base.Stores(workload.Engine)), slices.Collect(base.Removes(workload.Engine))
+	b.Run("stream", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			x := sharded()
+			applyAll(x, stores)
+			b.StartTimer()
+			applyAll(x, removes)
+		}
+		perBlock(b, blocksOf(removes))
+	})
+	b.Run("clear", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			x := sharded()
+			applyAll(x, stores)
+			b.StartTimer()
+			for slot := range worker.Slot(benchWorkers) {
+				_, _ = x.Apply(slot, &event.Event{Kind: event.Cleared}, index.Count)
+			}
+		}
+		perBlock(b, base.Pairs)
+	})
+}
+
+func BenchmarkDump(b *testing.B) {
+	x := sharded()
+	base := workload.NewBase(benchWorkers, benchPairs)
+	applyAll(x, slices.Collect(base.Stores(workload.Engine)))
+	for b.Loop() {
+		for slot := range worker.Slot(benchWorkers) {
+			x.Dump(slot, 0)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(w.stores)*benchEvent), "ns/block")
+	perBlock(b, base.Pairs)
+}
+
+// BenchmarkMatch asks among a million pairs for chains that a number of workers share.
+func BenchmarkMatch(b *testing.B) {
+	base := workload.NewBase(benchWorkers, benchPairs)
+	ops := slices.Collect(base.Stores(workload.Engine))
+	for _, share := range []int{1, 64, 512} {
+		x := sharded()
+		applyAll(x, ops)
+		plain, forked := workload.Chains{Share: share}, workload.Chains{Share: share, Kind: workload.ForkedChain}
+		applyAll(x, slices.Collect(plain.Stores(workload.Engine)))
+		applyAll(x, slices.Collect(forked.Stores(workload.Engine)))
+		for _, n := range []int{16, 256, 1024, 8192} {
+			ask(b, x, fmt.Sprintf("share=%d/n=%d/hit=100", share, n), plain.Queries(n, n))
+			ask(b, x, fmt.Sprintf("share=%d/n=%d/hit=10", share, n), plain.Queries(n, n/10+1))
+		}
+		ask(b, x, fmt.Sprintf("share=%d/forked/n=8192", share), forked.Queries(8192, 8192))
+		if share == 64 {
+			ask(b, x, "sessions", base.Sessions(2000))
+			ask(b, x, "miss", workload.Misses(2000))
+		}
+		x.Close()
+	}
+}
+
+func ask(b *testing.B, x index.Index, name string, prompts [][]block.Hash) {
+	queries := make([]index.Query, len(prompts))
+	for _, with := range []bool{false, true} {
+		for i, p := range prompts {
+			queries[i] = index.Query{Hashes: p}
+			if with {
+				queries[i].Sequences = block.Sequences(nil, p)
+			}
+		}
+		b.Run(fmt.Sprintf("%s/sequences=%t", name, with), func(b *testing.B) {
+			dst := make([]index.Overlap, 0, index.MaxSlots)
+			b.ReportAllocs()
+			rng := workload.RNG(7)
+			for b.Loop() {
+				dst = x.Match(dst[:0], queries[rng.Below(uint64(len(queries)))])
+			}
+		})
+	}
 }

@@ -22,7 +22,8 @@ type heap struct {
 	mu     sync.Mutex
 	pages  space
 	spare  uint32 // 1 + the number of an empty region kept for the next request
-	limit  int64  // bytes that may be mapped or noted when pages are asked for politely; 0: no bound
+	limit  int64  // bytes up to which pages are given to who asks politely; 0: no bound
+	hard   int64  // the bound
 	mapped atomic.Int64
 	noted  atomic.Int64 // what the other structures keep on the Go heap
 }

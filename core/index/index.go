@@ -21,6 +21,8 @@
 // names needs 8 bytes an entry. A query takes one read lock, of one of 16 shards. All of it lies outside the Go heap, where the system
 // allows it: the collector has nothing to scan, and what is freed is free.
 //
+// With a byte bound the ends of the paths least recently used go when there is no room; see Options.
+//
 // Its limits: a block that nobody holds keeps its 17 bytes while a later one of its path is held, of 1,024 at most; what
 // a slot names in its own way, or counts more than once, costs some hundred bytes a block and is stored one by one; clearing a slot
 // looks at every path; a shard has 16 million paths.
@@ -103,7 +105,8 @@ type Run struct {
 
 // Index is safe for concurrent use; events of one slot must come from one caller at a time, in order.
 type Index interface {
-	// Apply applies one device-tier event to a slot. On an error nothing changed, and Applied.Refused counts its blocks.
+	// Apply applies one device-tier event to a slot. On an error nothing changed, and Applied.Refused counts its blocks. Only where a
+	// byte bound took blocks of the slot may some be stored, and are others forgotten that were known by names of refused ones.
 	Apply(slot worker.Slot, ev *event.Event, counting Counting) (Applied, error)
 	// Match appends a row per slot that holds the first block, in no particular order, and returns the extended slice.
 	// It allocates only if dst is too short.

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
@@ -25,6 +26,26 @@ func TestSharded(t *testing.T)  { indextest.Run(t, sharded, index.Check) }
 func TestOneShard(t *testing.T) { indextest.Run(t, oneShard, index.Check) }
 func TestShort(t *testing.T)    { indextest.Run(t, short, index.Check) }
 func TestModel(t *testing.T)    { indextest.Run(t, model.New, nil) }
+
+func bounded(lanes, path int, room int64) func() (index.Index, int64) {
+	return func() (index.Index, int64) { return index.NewBounded(lanes, path, room) }
+}
+
+func FuzzBounded(f *testing.F) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		data := make([]byte, 2000+seed)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		data[0] = byte(seed)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		room := int64(50_000 + len(data)%7*30_000)
+		indextest.DriveBounded(t, data, bounded(1+len(data)%2, []int{3, 16, 1024}[len(data)%3], room), index.Check)
+	})
+}
 
 func FuzzIndex(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/fuzz/FuzzIndex/*")

@@ -80,6 +80,9 @@ func (s *shard) match(dst []Overlap, q Query, active []uint64) []Overlap {
 			}
 		}
 	}
+	if t.path != nil { // what it hangs on does not go before it
+		s.x.stamp(t.path, s.x.now()+1)
+	}
 	for w, members := range active {
 		if members != 0 {
 			dst = appendRows(dst, w, members, uint32(t.depth))

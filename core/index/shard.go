@@ -194,6 +194,7 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 		a.marks[0] = before
 	}
 	p := s.path(first.path)
+	s.x.stamp(p, s.x.now())
 	a := s.arrays(p)
 	for i := range n {
 		o := first.offset + i
@@ -358,6 +359,11 @@ func (s *shard) splice(id uint32, p *path, segs []seg, i int, start, from, to ui
 	}
 	out = append(out, rest...)
 	s.work = out
+	s.settle(id, p, out)
+}
+
+// settle gives a path its intervals. Holes at its end are cut off; a path of holes alone is gone.
+func (s *shard) settle(id uint32, p *path, out []seg) {
 	for len(out) > 0 && out[len(out)-1].set == 0 {
 		out = out[:len(out)-1]
 	}
@@ -377,8 +383,8 @@ func (s *shard) cut(p *path, n uint32) {
 	p.tail = a.seqAt(p.head, n-1)
 	p.n = uint16(n)
 	have, need := uint32(p.units), unitsFor(n)
-	if have < 2*need {
-		return
+	if have == need || have < 2*need && s.x.heap.limit == 0 {
+		return // it may grow again
 	}
 	now := s.x.arena.arrays(p.run, need)
 	copy(now.names, a.names[:n])

@@ -34,6 +34,11 @@ var (
 // Options of New. The zero value is what a router wants.
 type Options struct {
 	OneShard bool // everything under one lock: for an owner with one goroutine, and for tests
+
+	// MaxBytes bounds all memory of the index; 0 is no bound, less than 1 MiB is taken as that. A store that finds no room makes
+	// some: the ends of paths that were neither stored nor asked for, for longest, go from every slot that holds them, and
+	// Evicted counts them. A store for which that is not enough is refused with ErrFull.
+	MaxBytes int64
 }
 
 // tree is the exact index: a radix tree stored by paths.
@@ -44,7 +49,7 @@ type Options struct {
 //
 // Engine hashes are found in tables of lanes. A lane serves a group of slots, one event at a time.
 //
-// Locks, in this order: grow; a lane's mu, or all of them in order; one shard's mu; then that of the arena or of the
+// Locks, in this order: grow; the evictor's mu; a lane's mu, or all of them in order; one shard's mu; then that of the arena or of the
 // lines, and the heap's. What a slot holds cannot go away under its lane's lock.
 //
 // Invariants across shards and lanes (check verifies each by number; B, S, T, U, P and N are beside their types):
@@ -63,6 +68,9 @@ type tree struct {
 	lines lines
 	roots [rootCounts]atomic.Int32
 
+	clock   atomic.Uint32 // stores so far
+	evictor evictor
+
 	closed  atomic.Bool
 	grow    sync.Mutex
 	holders atomic.Pointer[[]*holder] // by slot; copied to grow, guarded by grow; nil: nothing ever stored
@@ -74,6 +82,7 @@ func New(o Options) Index { return newTree(o, laneCount, maxPath) }
 
 func newTree(o Options, lanes, longest int) *tree {
 	h := &heap{pages: newSpace(pageBytes)}
+	h.bound(o.MaxBytes)
 	x := &tree{used: lanes, one: o.OneShard, maxPath: longest, heap: h}
 	runtime.AddCleanup(x, (*heap).release, h)
 	h.note(int(unsafe.Sizeof(*x) + unsafe.Sizeof(*h)))

@@ -1,0 +1,100 @@
+package index_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+func TestBoundHoldsWhileStoresGoOn(t *testing.T) {
+	const bound, slots = 2 << 20, 8
+	x := index.New(index.Options{MaxBytes: bound})
+	var blocks uint64
+	for i := range 2000 {
+		q := forked(i, 150)
+		for from := 0; from < 150; from += 30 {
+			_, err := x.Apply(worker.Slot(i%slots), storeOf(q, from, from+30), index.Count)
+			require.NoError(t, err)
+			require.LessOrEqual(t, x.Stats().Bytes, bound)
+		}
+		require.Equal(t, []index.Overlap{{Slot: worker.Slot(i % slots), Depth: 150}}, deepest(x.Match(nil, q)), "what was stored last is there")
+	}
+	for slot := range worker.Slot(slots) {
+		blocks += uint64(x.Blocks(slot))
+		require.NotZero(t, x.Evicted(slot))
+	}
+	require.Greater(t, blocks, uint64(bound/60), "the bound is made use of")
+	require.NoError(t, index.Check(x))
+	x.Drop(3)
+	require.Zero(t, x.Evicted(3))
+}
+
+// deepest keeps the rows of the greatest depth.
+func deepest(rows []index.Overlap) []index.Overlap {
+	var out []index.Overlap
+	for _, r := range rows {
+		if len(out) > 0 && r.Depth > out[0].Depth {
+			out = out[:0]
+		}
+		if len(out) == 0 || r.Depth == out[0].Depth {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// prompt 0 is asked for all the time, so it stays, whole; of the others the oldest go, from their ends.
+func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
+	x := index.New(index.Options{MaxBytes: 1 << 20})
+	const n, prompts = 200, 400
+	depth := func(i int) int {
+		for _, r := range x.Match(nil, alone(i, n)) {
+			return int(r.Depth)
+		}
+		return 0
+	}
+	for i := range prompts {
+		_, err := x.Apply(0, storeOf(alone(i, n), 0, n), index.Count)
+		require.NoError(t, err)
+		require.Equal(t, n, depth(0))
+	}
+	require.NotZero(t, x.Evicted(0))
+	gone, partial := 0, 0
+	for i := 1; i < prompts; i++ { // asking changes what is old, but nothing is stored
+		switch d := depth(i); {
+		case d == 0:
+			gone++
+			require.LessOrEqual(t, i, gone+40, "an older one is there")
+		case d < n:
+			partial++
+		}
+	}
+	require.Greater(t, gone, prompts/4)
+	require.LessOrEqual(t, partial, 40)
+}
+
+// alone gives the i-th prompt of n blocks, which shares nothing with others.
+func alone(i, n int) index.Query {
+	hashes := forked(i, 3*n).Hashes[2*n:]
+	return index.Query{Hashes: hashes, Sequences: block.Sequences(nil, hashes)}
+}
+
+func TestStoreThatCannotFitIsRefused(t *testing.T) {
+	const bound, n = 1 << 20, 200_000
+	x := index.New(index.Options{MaxBytes: bound})
+	huge := forked(1, n)
+	done, err := x.Apply(0, storeOf(huge, 0, n), index.Count)
+	require.ErrorIs(t, err, index.ErrFull)
+	require.Equal(t, n, done.Stored+done.Refused)
+	require.LessOrEqual(t, x.Stats().Bytes, bound)
+	require.NoError(t, index.Check(x))
+	_, err = x.Apply(0, &event.Event{Kind: event.Cleared}, index.Count)
+	require.NoError(t, err)
+	_, err = x.Apply(0, storeOf(forked(2, 90), 0, 90), index.Count)
+	require.NoError(t, err)
+}
