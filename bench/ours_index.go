@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -238,6 +239,7 @@ func writes(pairs int) map[string]measurement {
 
 // longest gives the CPU time of the event that takes most.
 func longest(x index.Index, ops []workload.Op) (most float64) {
+	debug.FreeOSMemory()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, op := range ops {

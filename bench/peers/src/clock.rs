@@ -7,9 +7,14 @@ pub fn cpu() -> f64 {
     t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
 }
 
+/// Gives freed memory back to the system, so that what grows next pays for its pages.
+pub fn trim() {
+    unsafe { libc::malloc_trim(0) };
+}
+
 /// Resident memory of this process in bytes, after the allocator gave back what it can.
 pub fn resident() -> f64 {
-    unsafe { libc::malloc_trim(0) };
+    trim();
     let text = std::fs::read_to_string("/proc/self/statm").expect("/proc/self/statm");
     let pages: f64 = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096.0

@@ -1,6 +1,6 @@
 //! The two trees of dynamo-kv-router: the concurrent one that its router uses by default, and the single-threaded one.
 
-use crate::clock::cpu;
+use crate::clock::{cpu, trim};
 use crate::peer::{Peer, paced};
 use crate::workload::{BLOCK_SIZE, Op, What};
 use dynamo_kv_router::indexer::{SyncIndexer, WorkerTask};
@@ -140,6 +140,7 @@ impl Peer for Crtc {
             }
             sender.send(mark()).unwrap();
         }
+        trim();
         let mut index = Crtc::start((sender, receiver));
         index.flush();
         let marks: Vec<f64> = waits.iter().map(|(_, m)| m.0.load(Ordering::SeqCst) as f64).collect();
@@ -245,6 +246,7 @@ impl Peer for Radix {
 
 /// Peer::timed for a peer whose caller applies.
 pub fn direct<P: Peer>(workers: usize, phases: Vec<Vec<P::Event>>) -> (P, Vec<f64>) {
+    trim();
     let mut index = P::new(workers);
     let spent = phases
         .into_iter()
@@ -261,6 +263,7 @@ pub fn direct<P: Peer>(workers: usize, phases: Vec<Vec<P::Event>>) -> (P, Vec<f6
 
 /// Peer::longest for a peer whose caller applies.
 pub fn longest_of<P: Peer>(workers: usize, events: Vec<P::Event>) -> f64 {
+    trim();
     let mut index = P::new(workers);
     let mut most: f64 = 0.0;
     for e in events {
