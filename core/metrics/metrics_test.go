@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -342,3 +343,23 @@ func TestAWriterThatFails(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func TestTheDocumentListsEveryMetric(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	var want, got []string
+	for _, d := range metrics.Definitions() {
+		labels := ""
+		for _, l := range d.Labels {
+			labels += " `" + l + "`"
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s |%s |", d.Name, d.Kind, labels))
+	}
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "| `dynamo_") {
+			cells := strings.Split(line, "|")
+			got = append(got, strings.Join(cells[:4], "|")+"|")
+		}
+	}
+	require.Equal(t, want, got)
+}

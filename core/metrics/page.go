@@ -121,7 +121,8 @@ func (p *page) rank(l *router.PotentialLoad, ranks int, worker, dpRank string) {
 }
 
 func (p *page) views(health []router.RankHealth, most int) {
-	states, rest := map[feed.State]int{feed.Exact: 0, feed.Recovering: 0, feed.Partial: 0, feed.Disconnected: 0}, 0
+	rest := 0
+	states := map[feed.State]int{feed.Exact: 0, feed.Recovering: 0, feed.Partial: 0, feed.Disconnected: 0, router.Presumed: 0}
 	for i := range health {
 		h := &health[i]
 		states[h.State]++
