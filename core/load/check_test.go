@@ -65,6 +65,11 @@ func Check(t testing.TB, l *Ledger) {
 	for i := range l.tallies {
 		slot, got := worker.Slot(i), l.tallies[i]
 		checkBacklog(t, l, slot)
+		here := walk(t, l, &l.tallies[i].live, bySlot)
+		require.Len(t, here, int(got.requests))
+		for _, r := range here {
+			require.Equal(t, slot, l.requests[r].slot)
+		}
 		sum := want.load[slot]
 		require.Equal(t, []int64{sum.blocks, sum.weight, int64(sum.requests)}, []int64{got.blocks, got.weight, int64(got.requests)})
 		require.True(t, got.weight >= 0 && got.weight <= got.blocks*unit)

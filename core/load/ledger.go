@@ -59,7 +59,7 @@ type request struct {
 // Ledger books requests. See the package comment; the zero value is not usable.
 //
 // Invariants (checked in the tests): byID maps exactly the live requests; deadlines links exactly those, by deadline; each
-// tally is the sum over the live requests of its slot, and its backlog links those with prefill tokens; loads shows the
+// tally links the live requests of its slot and is their sum, and its backlog links those with prefill tokens; loads shows the
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
@@ -122,6 +122,7 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	r.deadline = addSaturating(now, l.expiry)
 	l.deadlines.push(l.requests, byDeadline, i)
 	t := &l.tallies[b.Slot]
+	t.live.push(l.requests, bySlot, i)
 	t.requests++
 	t.blocks += int64(added) + int64(b.Private)
 	t.weight += (int64(added) + int64(b.Private)) * unit
@@ -191,13 +192,11 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 // DropSlot ends all requests of a slot whose worker is gone, and remembers their ids.
 func (l *Ledger) DropSlot(slot worker.Slot, now int64) {
 	now = l.at(now)
-	for i := range l.requests {
-		if l.Load(slot).ActiveRequests == 0 {
-			return
-		}
-		if r := &l.requests[i]; r.live && r.slot == slot {
-			l.abandon(uint32(i), now)
-		}
+	if int64(slot) >= int64(len(l.tallies)) {
+		return
+	}
+	for t := &l.tallies[slot]; t.live.first != 0; {
+		l.abandon(t.live.first, now)
 	}
 }
 
@@ -299,6 +298,7 @@ func (l *Ledger) release(i uint32, now int64) {
 	slot := r.slot
 	blocks, weight := l.tree.release(slot, r.leaf)
 	t := &l.tallies[slot]
+	t.live.remove(l.requests, bySlot, i)
 	t.requests--
 	t.blocks -= int64(blocks) + r.private
 	t.weight -= weight + r.privateWeight

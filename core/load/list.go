@@ -10,6 +10,7 @@ type links struct{ prev, next uint32 }
 // The lists a request is in.
 const (
 	byDeadline = iota // of the ledger: all live requests
+	bySlot            // of a slot: its live requests
 	byPrefill         // of a slot: the requests that prefill, in the order they were booked
 	lists
 )

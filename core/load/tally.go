@@ -14,6 +14,7 @@ const (
 
 // tally is the sum of a slot's bookings; all fields are >= 0 and weight <= blocks*unit.
 type tally struct {
+	live     list
 	prefill  backlog
 	blocks   int64 // distinct, each as one
 	weight   int64 // the same blocks, in units
