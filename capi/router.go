@@ -13,10 +13,17 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/metrics"
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
 
-var routers = &table[router.Router]{kind: kindRouter}
+// served is a router with what shows it to Prometheus.
+type served struct {
+	*router.Router
+	exporter *metrics.Exporter
+}
+
+var routers = &table[served]{kind: kindRouter}
 
 //export dgo_go_router_new
 func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t, seed *C.uint64_t, result *C.dgo_router, e *C.dgo_error) C.dgo_status {
@@ -43,7 +50,12 @@ func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t,
 		if err != nil {
 			return err
 		}
-		h, err := routers.add(r)
+		exporter, err := metrics.New(r, metrics.Options{})
+		if err != nil {
+			r.Close()
+			return err
+		}
+		h, err := routers.add(&served{r, exporter})
 		if err != nil {
 			r.Close()
 			return err
@@ -82,7 +94,7 @@ func routerCall(h C.dgo_router, e *C.dgo_error, body func(r *router.Router) erro
 		if err != nil {
 			return err
 		}
-		return body(r)
+		return body(r.Router)
 	})
 }
 
@@ -284,6 +296,24 @@ func dgo_go_router_health(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo
 //export dgo_go_router_stats
 func dgo_go_router_stats(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
 	return routerJSON(h, b, "stats", e, func(r *router.Router) (any, error) { return r.Stats() })
+}
+
+//export dgo_go_router_metrics
+func dgo_go_router_metrics(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		r, err := routers.find(handle(h))
+		if err != nil {
+			return err
+		}
+		if err := checkBuffer(b, "page"); err != nil {
+			return err
+		}
+		var page bytes.Buffer
+		if err := r.exporter.Write(&page); err != nil {
+			return err
+		}
+		return give(b, page.Bytes())
+	})
 }
 
 //export dgo_go_config_check

@@ -211,6 +211,11 @@ PUBLIC dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_err
   return dgo_go_router_stats(router, OBJECT(dgo_buffer, stats), error);
 }
 
+PUBLIC dgo_status dgo_router_metrics(dgo_router router, dgo_buffer *page, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_metrics(router, OBJECT(dgo_buffer, page), error);
+}
+
 PUBLIC dgo_status dgo_config_check(const char *config, size_t size, dgo_buffer *result, dgo_error *error) {
   ENTER(error);
   return dgo_go_config_check(ARRAY(char, config, size), size, OBJECT(dgo_buffer, result), error);

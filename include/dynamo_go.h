@@ -366,6 +366,12 @@ dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *e
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error);
 
+/* dgo_router_metrics: what a Prometheus server would scrape: decisions, loads, events, completeness, memory, under Dynamo's
+ * names where there are any. Serve it as "text/plain; version=0.0.4".
+ *   page  [out] text.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_metrics(dgo_router router, dgo_buffer *page, dgo_error *error);
+
 /* dgo_config_check: read a configuration as dgo_router_new would.
  *   config  [in]  JSON object, size bytes.
  *   result  [out] NULL, or gets the complete configuration, defaults filled in, as a JSON object.

@@ -96,6 +96,7 @@ static void with(dgo_router router, dgo_status want) {
   STATUS(want, dgo_router_load(router, "/dev/null", 9, &count, NULL));
   STATUS(want, dgo_router_health(router, &buffer, NULL));
   STATUS(want, dgo_router_stats(router, &buffer, NULL));
+  STATUS(want, dgo_router_metrics(router, &buffer, NULL));
 }
 
 static void handles(void) {

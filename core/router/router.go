@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,12 +102,8 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	r.scratch.New = func() any { return new(scratch) }
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})
 	if ttl, ok := config.presumes(); ok {
-		inner := index.New(index.Options{})
-		r.presumed = approx.New(inner, approx.Options{TTLNanos: ttl})
-		runtime.AddCleanup(r, index.Index.Close, inner)
+		r.presumed = approx.New(index.New(index.Options{}), approx.Options{TTLNanos: ttl})
 	}
-	// Not by Close: a match that is under way reads the index without a lock of the router.
-	runtime.AddCleanup(r, index.Index.Close, r.index)
 	return r, nil
 }
 

@@ -304,7 +304,8 @@ func (r *Router) removeLocked(w *workerState) []*rank {
 	return gone
 }
 
-// Close stops every feed and refuses all later calls. It is idempotent.
+// Close stops every feed, gives the memory of all blocks back and refuses all later calls. It is idempotent. The index is
+// emptied, not closed: a match that is under way reads it without a lock of the router.
 func (r *Router) Close() {
 	r.admin.Lock()
 	defer r.admin.Unlock()

@@ -390,6 +390,10 @@ class KvRouter:
         self._check_open()
         return await self._hub.loop.run_in_executor(None, self._router.dump_events)
 
+    def metrics(self) -> asyncio.Future[str]:
+        """Give what a Prometheus server would scrape, as text: see :meth:`Router.metrics`."""
+        return self._answer(self._router.metrics)
+
     # -- end
 
     def close(self) -> None:

@@ -421,6 +421,14 @@ class Router:
         """Tell how big the router is."""
         return cast("Stats", decode(self._native.stats()))
 
+    def metrics(self) -> str:
+        """Give what a Prometheus server would scrape, as text: serve it as ``text/plain; version=0.0.4``.
+
+        Decisions and their outcome, latency of each phase, hit rates, loads, events, completeness of each rank's view,
+        memory; under Dynamo's names where there are any.
+        """
+        return self._native.metrics()
+
 
 def _endpoints(value: str | Mapping[int, str] | None, name: str) -> str | None:
     """Give the endpoints of a worker's ranks as the C interface takes them."""

@@ -34,6 +34,7 @@
   X(router_load)               \
   X(router_health)             \
   X(router_stats)              \
+  X(router_metrics)            \
   X(config_check)              \
   X(compute_block_hashes)      \
   X(compute_sequence_hashes)   \

@@ -349,6 +349,7 @@ static PyObject *router_add_output_block(router_object *self, PyObject *const *a
 
 typedef dgo_status (*json_call)(dgo_router, dgo_buffer *, dgo_error *);
 
+/* router_json: a call that gives a text, nearly always JSON. */
 static PyObject *router_json(router_object *self, json_call call) {
   NEW_BUFFER(buffer);
   NEW_ERROR(error);
@@ -365,6 +366,9 @@ static PyObject *router_health(router_object *self, PyObject *Py_UNUSED(unused))
 }
 static PyObject *router_stats(router_object *self, PyObject *Py_UNUSED(unused)) {
   return router_json(self, dgo.router_stats);
+}
+static PyObject *router_metrics(router_object *self, PyObject *Py_UNUSED(unused)) {
+  return router_json(self, dgo.router_metrics);
 }
 static PyObject *router_dump_events(router_object *self, PyObject *Py_UNUSED(unused)) {
   return router_json(self, dgo.router_dump_events);
@@ -420,6 +424,7 @@ static PyMethodDef router_methods[] = {
     {"load", METHOD(router_load), METH_O, NULL},
     {"health", METHOD(router_health), METH_NOARGS, NULL},
     {"stats", METHOD(router_stats), METH_NOARGS, NULL},
+    {"metrics", METHOD(router_metrics), METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -271,6 +271,21 @@ def test_refused_events_change_nothing(router: Router) -> None:
     assert router.dump_events() == before
 
 
+def test_metrics_are_a_page_for_prometheus(router: Router) -> None:
+    with pytest.raises(NoWorkers):
+        router.best_worker([])
+    router.add_worker(1)
+    store(router, 1, range(40))
+    router.best_worker(range(40), request_id="a")
+    page = router.metrics()
+    assert 'dynamo_go_decisions_total{outcome="no_workers"} 1' in page
+    assert 'dynamo_go_decisions_total{outcome="chosen"} 1' in page
+    assert re.search(r"^dynamo_component_router_kv_hit_rate_sum.* 1$", page, re.M), page
+    router.close()
+    with pytest.raises(Closed):
+        router.metrics()
+
+
 def test_a_dump_rebuilds_a_router(router: Router) -> None:
     router.add_worker(1)
     router.add_worker(BIG)
