@@ -33,9 +33,9 @@
 // Structure: a radix tree over sequence hashes whose edges hold runs of hashes, shared by all slots; each edge lists its
 // holders as (slot, requests, weight), and a request keeps only the node where its prompt ends. There is no table per
 // block: booking 256 blocks of which 250 are shared costs the walk and one edge of six. The tree compares whole runs and
-// trusts no hash, so arbitrary hashes are counted right. Requests are linked by deadline, by slot and, while they prefill, in order.
-// The numbers are those of Dynamo 1.6.1's active sequences, but for decay, which is exact where Dynamo's floating point
-// may be a token off. Package load/model is the literal truth that fuzzing compares with.
+// trusts no hash, so arbitrary hashes are counted right. Requests are linked by deadline, by slot and, while they prefill,
+// in order. The numbers are those of Dynamo 1.6.1's active sequences, but for decay, which is exact where Dynamo's floating
+// point may be a token off. Package load/model is the literal truth that fuzzing compares with.
 //
 // Limits: MaxSlots slots; 2^32 blocks, 2^53 prompt tokens and 2^62 ns of prefill booked per slot; 2^20 requests of other
 // routers; 65,536 remembered ids.
