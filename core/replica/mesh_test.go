@@ -34,6 +34,7 @@ type router struct {
 	mine   map[string]load.Booking // of those, the ones that live, as they are now
 	pause  atomic.Int64            // before it applies, nanoseconds
 	panics atomic.Int32            // so many calls are to panic
+	most   int                     // events it was given at once
 }
 
 func newRouter(t testing.TB, c replica.Config) *router {
@@ -92,6 +93,7 @@ func (r *router) Apply(events []wire.SequenceEvent) {
 	time.Sleep(time.Duration(r.pause.Load()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.most = max(r.most, len(events))
 	for i := range events {
 		e := &events[i]
 		slot := worker.Slot(e.Worker.DPRank)
@@ -272,6 +274,7 @@ func TestWhatADeadRouterPlacedEnds(t *testing.T) {
 	require.NoError(t, b.place("b", 2, chain(1, 5), 80))
 	eventually(t, "heard", func() bool { return b.requests() == 2 })
 	a.mesh.Close()
+	require.Zero(t, a.mesh.Stats().Connected)
 	eventually(t, "gone", func() bool { return b.mesh.Stats().Gone == 1 })
 	eventually(t, "ended", func() bool { return b.requests() == 1 })
 	require.Equal(t, int32(1), b.loads()[2].ActiveRequests)
@@ -415,6 +418,22 @@ func TestAPeerThatIsTooSlowLosesEventsAndNothingElse(t *testing.T) {
 	b.prefilled("mine") // renews it
 	b.later(2)
 	require.Equal(t, [slots]load.Load{3: {ActiveBlocks: 10, ActiveRequests: 1}}, b.loads(), "bookings whose end was lost expire")
+}
+
+// What waits for a busy sink comes at once, up to a number.
+func TestBatches(t *testing.T) {
+	r, far := alone(t, time.Hour)
+	r.mu.Lock()
+	far.say(t, 9, added("first"))
+	const many = 2000
+	for i := range many {
+		far.say(t, 9, added(fmt.Sprint(i)))
+	}
+	eventually(t, "all was sent", func() bool { return far.Stats().Sent == many+1 })
+	r.mu.Unlock()
+	eventually(t, "all is placed", func() bool { return r.requests() == many+1 })
+	require.Greater(t, r.most, 100)
+	require.LessOrEqual(t, r.most, 256)
 }
 
 func TestASinkThatPanicsIsCounted(t *testing.T) {
