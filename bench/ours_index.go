@@ -53,55 +53,65 @@ func applyAll(x index.Index, ops []workload.Op) {
 func queries(share int) map[string]measurement {
 	x := index.New(index.Options{})
 	chains := func(kind workload.Kind) workload.Chains { return workload.Chains{Share: share, Kind: kind} }
-	store := func(kinds ...workload.Kind) {
-		for _, kind := range kinds {
-			for op := range chains(kind).Stores(workload.Engine) {
-				apply(x, op)
-			}
+	sets := map[string][][]block.Hash{}
+	m := map[string]measurement{"check": func() map[string][]float64 { return one(check(x, sets)...) }}
+	ask := func(name string, batch int, queries [][]block.Hash) {
+		sets[name] = queries
+		m[name] = func() map[string][]float64 { return one(match(x, batch, queries)...) }
+	}
+	kinds := []workload.Kind{workload.PlainChain}
+	if share == 64 {
+		kinds = append(kinds, workload.ForkedChain, workload.TextChain)
+	}
+	if share != 512 {
+		base := workload.NewBase(64, 1_000_000)
+		for op := range base.Stores(workload.Engine) {
+			apply(x, op)
+		}
+		prompts, churn := base.Sessions(sessions), base.Churn(workload.Engine)
+		ask("match_sessions", 1000, prompts)
+		m["match_under_writer"] = func() map[string][]float64 { return one(contend(x, prompts, churn, false)...) }
+		m["match_under_writer_locked"] = func() map[string][]float64 { return one(contend(x, prompts, churn, true)...) }
+	}
+	for _, kind := range kinds {
+		for op := range chains(kind).Stores(workload.Engine) {
+			apply(x, op)
 		}
 	}
-	m := map[string]measurement{}
-	full := func(name string, batch int, queries [][]block.Hash) {
-		m[name] = func() map[string][]float64 { return one(match(x, batch, share, queries)...) }
-	}
-	full("match_256", 1000, chains(workload.PlainChain).Queries(256, 256))
-	if share == 512 {
-		store(workload.PlainChain)
-		return m
-	}
-	base := workload.NewBase(64, 1_000_000)
-	for op := range base.Stores(workload.Engine) {
-		apply(x, op)
-	}
-	if share == 1 {
-		store(workload.PlainChain)
-		return m
-	}
-	store(workload.PlainChain, workload.ForkedChain, workload.TextChain)
-	full("match_1024", 1000, chains(workload.PlainChain).Queries(1024, 1024))
-	full("match_8192", 100, chains(workload.PlainChain).Queries(8192, 8192))
-	full("match_forked_8192", 100, chains(workload.ForkedChain).Queries(8192, 8192))
-	prompts := base.Sessions(sessions)
-	m["match_sessions"] = func() map[string][]float64 { return one(match(x, 1000, 0, prompts)...) }
-	m["match_miss"] = func() map[string][]float64 { return one(match(x, 1000, 0, workload.Misses(sessions))...) }
-	m["match_seq_8192"] = func() map[string][]float64 {
-		return one(matchSequences(x, chains(workload.PlainChain).Queries(8192, 8192))...)
-	}
+	long := chains(workload.PlainChain).Queries(8192, 8192)
+	ask("match_256", 1000, chains(workload.PlainChain).Queries(256, 256))
+	ask("match_1024", 1000, chains(workload.PlainChain).Queries(1024, 1024))
+	ask("match_8192", 100, long)
+	ask("match_forked_8192", 100, chains(workload.ForkedChain).Queries(8192, 8192))
+	ask("match_miss", 1000, workload.Misses(sessions))
+	m["match_seq_8192"] = func() map[string][]float64 { return one(matchSequences(x, long)...) }
 	m["scores_from_tokens_256"] = func() map[string][]float64 { return one(scores(x, 200, share, workload.Texts(256))...) }
 	m["scores_from_tokens_8192"] = func() map[string][]float64 { return one(scores(x, 20, share, workload.Texts(8192))...) }
-	churn := base.Churn(workload.Engine)
-	m["match_under_writer"] = func() map[string][]float64 { return one(contend(x, prompts, churn, false)...) }
-	m["match_under_writer_locked"] = func() map[string][]float64 { return one(contend(x, prompts, churn, true)...) }
 	return m
 }
 
-// match asks from block hashes. With holders, every query must find that many workers, which hold all of it.
-func match(x index.Index, batch, holders int, queries [][]block.Hash) []float64 {
-	var dst []index.Overlap
-	if holders > 0 {
-		dst = x.Match(dst, index.Query{Hashes: queries[0]})
-		mustHold(dst, holders, len(queries[0]))
+// checked are the queries whose answers are compared with those of the other sides, in this order.
+var checked = []string{"match_256", "match_1024", "match_8192", "match_forked_8192", "match_sessions", "match_miss"}
+
+// check gives, for each set of queries, the number of answered workers and the sum of their depths.
+func check(x index.Index, sets map[string][][]block.Hash) []float64 {
+	var all []float64
+	for _, name := range checked {
+		workers, depths := 0, 0
+		for _, q := range sets[name] {
+			for _, o := range x.Match(nil, index.Query{Hashes: q}) {
+				workers++
+				depths += int(o.Depth)
+			}
+		}
+		all = append(all, float64(workers), float64(depths))
 	}
+	return all
+}
+
+// match asks from block hashes.
+func match(x index.Index, batch int, queries [][]block.Hash) []float64 {
+	var dst []index.Overlap
 	return batches(batch, func(n int) {
 		dst = x.Match(dst[:0], index.Query{Hashes: queries[n*stride%len(queries)]})
 	})

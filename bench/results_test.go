@@ -105,6 +105,9 @@ func TestRowsAreWellFormed(t *testing.T) {
 	for situation := range fresh {
 		require.Contains(t, prepare, situation)
 	}
+	for situation := range compared {
+		require.Contains(t, prepare, situation)
+	}
 	for situation := range atMost {
 		require.Contains(t, prepare, situation)
 	}

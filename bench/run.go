@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -71,6 +72,9 @@ func (r *runner) run(situation string, rows []row) ([]comparison, error) {
 	}
 	sides, err := r.start(situation, rows)
 	defer func() { stopAll(sides) }()
+	if err == nil && compared[situation] {
+		err = agree(sides)
+	}
 	for round := 0; round < rounds && err == nil; round++ {
 		fmt.Fprintf(r.progress, "%s: round %d of %d\n", situation, round+1, rounds)
 		if fresh[situation] && round > 0 {
@@ -83,6 +87,26 @@ func (r *runner) run(situation string, rows []row) ([]comparison, error) {
 		err = measure(sides, result)
 	}
 	return result, err
+}
+
+var errDiffer = errors.New("sides answer differently")
+
+// agree makes sure that all sides give the same answers, as far as numbers of workers and sums of depths tell.
+func agree(sides []*side) error {
+	var first []float64
+	for _, s := range sides {
+		answer, err := s.ask("check")
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = answer[""]
+		}
+		if !slices.Equal(first, answer[""]) || len(first) == 0 {
+			return fmt.Errorf("%w: %s %v, %s %v", errDiffer, sides[0].name, first, s.name, answer[""])
+		}
+	}
+	return nil
 }
 
 func stopAll(sides []*side) {

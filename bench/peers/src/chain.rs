@@ -3,8 +3,9 @@
 use crate::dynamo::{direct, longest_of, read_beside};
 use crate::peer::{Peer, paced};
 use crate::workload::{BLOCK_SIZE, Op, What};
-use kv_index::{ChainBlockMap, ChainIndex, ContentHash, SequenceHash, StoredBlock, compute_request_content_hashes};
-use std::hint::black_box;
+use kv_index::{
+    ChainBlockMap, ChainIndex, ContentHash, OverlapScores, SequenceHash, StoredBlock, compute_request_content_hashes,
+};
 
 pub struct Chain {
     index: ChainIndex,
@@ -34,14 +35,10 @@ fn apply(index: &ChainIndex, ids: &[u32], maps: &mut [ChainBlockMap], e: Event) 
     }
 }
 
-fn find(index: &ChainIndex, query: &[ContentHash]) -> (usize, u32) {
-    let found = black_box(index.find_matches(query, false));
-    (found.scores.len(), found.scores.values().copied().max().unwrap_or(0))
-}
-
 impl Peer for Chain {
     type Hash = ContentHash;
     type Event = Event;
+    type Scores = OverlapScores;
 
     fn hash(h: u64) -> ContentHash {
         ContentHash(h)
@@ -82,8 +79,12 @@ impl Peer for Chain {
         Some(longest_of::<Chain>(workers, events))
     }
 
-    fn find(&self, query: &[ContentHash]) -> (usize, u32) {
-        find(&self.index, query)
+    fn find(&self, query: &[ContentHash]) -> OverlapScores {
+        self.index.find_matches(query, false)
+    }
+
+    fn summary(scores: &OverlapScores) -> (usize, u64) {
+        (scores.scores.len(), scores.scores.values().map(|&depth| depth as u64).sum())
     }
 
     fn score(&self, query: &[ContentHash], out: &mut Vec<(u32, u32)>) -> bool {
@@ -101,6 +102,10 @@ impl Peer for Chain {
 
     fn contend(&mut self, queries: &[Vec<ContentHash>], events: Vec<Event>, rate: f64) -> (Vec<u64>, f64) {
         let (index, ids, maps) = (&self.index, &self.ids, &mut self.maps);
-        read_beside(queries, |q| find(index, q), move || paced(events, rate, |e| apply(index, ids, maps, e)))
+        read_beside(
+            queries,
+            |q| index.find_matches(q, false),
+            move || paced(events, rate, |e| apply(index, ids, maps, e)),
+        )
     }
 }

@@ -204,7 +204,7 @@ fn router(n: u64) -> impl FnMut() -> Vec<f64> {
                 let hashes = compute_block_hash_for_seq(prompt, BLOCK_SIZE, BlockHashOptions::default());
                 let seqs = compute_seq_hash_for_block(&hashes);
                 let mut device = MatchDetails::new();
-                device.overlap_scores = index.scores(&hashes);
+                device.overlap_scores = index.find(&hashes);
                 let tiers = TieredMatchDetails { device, lower_tier: Default::default() };
                 let overlap = OverlapAnalysis::new(&config, BLOCK_SIZE, &tiers).signals();
                 let request = ScheduleRequest {

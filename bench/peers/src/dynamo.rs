@@ -51,8 +51,8 @@ fn count_blocks(events: &[RouterEvent]) -> usize {
         .sum()
 }
 
-fn summary(scores: &OverlapScores) -> (usize, u32) {
-    (scores.scores.len(), scores.scores.values().copied().max().unwrap_or(0))
+fn summary(scores: &OverlapScores) -> (usize, u64) {
+    (scores.scores.len(), scores.scores.values().map(|&depth| depth as u64).sum())
 }
 
 /// ConcurrentRadixTreeCompressed with one mutation lane, the crate's own loop on a thread.
@@ -79,10 +79,6 @@ impl Crtc {
         let lane = std::thread::spawn(move || t.worker(receiver, None).unwrap());
         Crtc { tree, tasks: tasks.0, lane: Some(lane) }
     }
-
-    pub fn scores(&self, query: &[LocalBlockHash]) -> OverlapScores {
-        self.tree.find_matches(query, false)
-    }
 }
 
 impl Drop for Crtc {
@@ -95,6 +91,7 @@ impl Drop for Crtc {
 impl Peer for Crtc {
     type Hash = LocalBlockHash;
     type Event = RouterEvent;
+    type Scores = OverlapScores;
 
     fn hash(h: u64) -> LocalBlockHash {
         LocalBlockHash(h)
@@ -151,8 +148,12 @@ impl Peer for Crtc {
         None
     }
 
-    fn find(&self, query: &[LocalBlockHash]) -> (usize, u32) {
-        summary(&black_box(self.tree.find_matches(query, false)))
+    fn find(&self, query: &[LocalBlockHash]) -> OverlapScores {
+        self.tree.find_matches(query, false)
+    }
+
+    fn summary(scores: &OverlapScores) -> (usize, u64) {
+        summary(scores)
     }
 
     fn score(&self, _query: &[LocalBlockHash], _out: &mut Vec<(u32, u32)>) -> bool {
@@ -174,7 +175,7 @@ impl Peer for Crtc {
         let tree = self.tree.clone();
         let result = read_beside(
             queries,
-            |q| summary(&black_box(tree.find_matches(q, false))),
+            |q| tree.find_matches(q, false),
             move || {
                 let start = Instant::now();
                 paced(events, rate, |e| tasks.send(WorkerTask::Event(e)).unwrap());
@@ -195,6 +196,7 @@ pub struct Radix(RadixTree);
 impl Peer for Radix {
     type Hash = LocalBlockHash;
     type Event = RouterEvent;
+    type Scores = OverlapScores;
 
     fn hash(h: u64) -> LocalBlockHash {
         LocalBlockHash(h)
@@ -222,8 +224,12 @@ impl Peer for Radix {
         Some(longest_of::<Radix>(workers, events))
     }
 
-    fn find(&self, query: &[LocalBlockHash]) -> (usize, u32) {
-        summary(&black_box(self.0.find_matches(query.to_vec(), false)))
+    fn find(&self, query: &[LocalBlockHash]) -> OverlapScores {
+        self.0.find_matches(query.to_vec(), false)
+    }
+
+    fn summary(scores: &OverlapScores) -> (usize, u64) {
+        summary(scores)
     }
 
     fn score(&self, _query: &[LocalBlockHash], _out: &mut Vec<(u32, u32)>) -> bool {
@@ -275,9 +281,9 @@ pub fn longest_of<P: Peer>(workers: usize, events: Vec<P::Event>) -> f64 {
 }
 
 /// Asks one query after the other until the writer is done: the time of each, and what the writer gives.
-pub fn read_beside<H: Copy>(
+pub fn read_beside<H: Copy, R>(
     queries: &[Vec<H>],
-    find: impl Fn(&[H]) -> (usize, u32),
+    find: impl Fn(&[H]) -> R,
     writer: impl FnOnce() -> f64 + Send,
 ) -> (Vec<u64>, f64) {
     let (done, took) = (AtomicBool::new(false), Mutex::new(0.0));

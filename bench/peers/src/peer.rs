@@ -5,6 +5,7 @@ use crate::workload::Op;
 pub trait Peer: Sized {
     type Hash: Copy;
     type Event: Clone;
+    type Scores;
 
     fn hash(h: u64) -> Self::Hash;
     fn event(op: Op) -> Self::Event;
@@ -23,8 +24,11 @@ pub trait Peer: Sized {
     /// The most CPU nanoseconds that one event takes, if a caller can tell.
     fn longest(workers: usize, events: Vec<Self::Event>) -> Option<f64>;
 
-    /// Every worker with its depth, as a map of the peer's own; gives the number of workers and the deepest.
-    fn find(&self, query: &[Self::Hash]) -> (usize, u32);
+    /// Every worker with its depth, as a map of the peer's own.
+    fn find(&self, query: &[Self::Hash]) -> Self::Scores;
+
+    /// The number of workers in it, and the sum of their depths.
+    fn summary(scores: &Self::Scores) -> (usize, u64);
 
     /// The same into a caller's list, if the peer has that.
     fn score(&self, query: &[Self::Hash], out: &mut Vec<(u32, u32)>) -> bool;
