@@ -14,7 +14,7 @@ const (
 	maxUnits   = 128               // of a path
 
 	minArenaPages = 5  // of a chunk: 150 units
-	maxArenaPages = 64 // of a chunk: 1,927 units
+	maxArenaPages = 16 // of a chunk: 481 units
 )
 
 // An arena holds the arrays of all paths. It is one for all shards, so that what one gives back serves the others.

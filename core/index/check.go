@@ -108,7 +108,7 @@ func (s *space) check(spare bool) error {
 		live += int(c.live)
 		free += set
 	}
-	listed := 0
+	listed, gone := 0, 0
 	for b, r := range s.bins {
 		if (r != noRun) != (s.filled[b>>6]>>(b&63)&1 != 0) {
 			return fmt.Errorf("invariant U2: bin %d", b)
@@ -122,9 +122,10 @@ func (s *space) check(spare bool) error {
 				return fmt.Errorf("invariant U2: free run %d of %d units", r, n)
 			}
 			listed += int(n)
+			gone += int(s.note(r.chunk(), u).gone)
 		}
 	}
-	if live != s.live || listed != free {
+	if live != s.live || listed != free || gone != s.gone {
 		return fmt.Errorf("invariant U1: %d units handed out, counted %d; %d free, listed %d", live, s.live, free, listed)
 	}
 	return nil

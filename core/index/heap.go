@@ -19,13 +19,14 @@ const (
 //
 // Guard: mu, the innermost lock but for nothing.
 type heap struct {
-	mu     sync.Mutex
-	pages  space
-	spare  uint32 // 1 + the number of an empty region kept for the next request
-	limit  int64  // bytes up to which pages are given to who asks politely; 0: no bound
-	hard   int64  // the bound
-	mapped atomic.Int64
-	noted  atomic.Int64 // what the other structures keep on the Go heap
+	mu      sync.Mutex
+	pages   space
+	regions int          // pages of all regions
+	spare   uint32       // 1 + the number of an empty region kept for the next request
+	limit   int64        // bytes up to which pages are given to who asks politely; 0: no bound
+	hard    int64        // the bound
+	mapped  atomic.Int64 // bytes of regions, without what the system took back of them
+	noted   atomic.Int64 // what the other structures keep on the Go heap
 }
 
 // note counts bytes that a structure keeps on the Go heap, or no longer.
@@ -60,29 +61,61 @@ func (h *heap) take(pages uint32, must bool) (run, unsafe.Pointer, bool) {
 	if h.spare != 0 && h.spare-1 == r.chunk() {
 		h.spare = 0
 	}
+	h.account()
 	return r, h.pages.at(r), true
+}
+
+// account brings mapped up to date.
+func (h *heap) account() {
+	h.mapped.Store(int64(h.regions-h.pages.gone) * pageBytes)
+}
+
+// scavenge gives free memory within regions back to the system, when there is much of it: all but the first and the last
+// page of each free run, which it is kept by.
+func (h *heap) scavenge() {
+	const much = 128 // pages
+	if free := h.regions - h.pages.gone - h.pages.live; h.limit > 0 || free < max(much, h.pages.live/4) {
+		return
+	}
+	for _, r := range h.pages.bins {
+		for ; r != noRun; r = h.pages.note(r.chunk(), r.unit()).next {
+			n := h.pages.note(r.chunk(), r.unit())
+			if n.units < 4 || n.gone > 0 {
+				continue
+			}
+			inner := unsafe.Slice((*byte)(unsafe.Add(h.pages.at(r), pageBytes)), int(n.units-2)*pageBytes)
+			if offheap.Release(inner) {
+				n.gone = n.units - 2
+				h.pages.gone += int(n.gone)
+			}
+		}
+	}
 }
 
 func (h *heap) grow(pages uint32) {
 	before := h.pages.own()
 	b := offheap.Map(int(pages) * pageBytes)
 	h.pages.add(unsafe.Pointer(unsafe.SliceData(b)), pages, noRun)
-	h.mapped.Add(int64(len(b)))
+	h.regions += int(pages)
+	h.account()
 	h.note(h.pages.own() - before)
 }
 
 func (h *heap) put(r run, pages uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	defer h.account()
 	if !h.pages.put(r, pages) {
+		h.scavenge()
 		return
 	}
-	if h.pages.live > 0 && h.spare == 0 {
-		h.spare = r.chunk() + 1
-		return
+	// One empty region is kept, so that what comes and goes does not map and unmap: a small one if nothing else is left.
+	was := h.spare
+	h.spare = r.chunk() + 1
+	if was != 0 {
+		h.unmap(was - 1)
 	}
-	h.unmap(r.chunk())
-	if h.pages.live == 0 && h.spare != 0 {
+	if h.pages.live == 0 && h.pages.chunks[h.spare-1].units > minRegion {
 		h.unmap(h.spare - 1)
 		h.spare = 0
 	}
@@ -93,7 +126,8 @@ func (h *heap) unmap(region uint32) {
 	c := h.pages.drop(region)
 	h.note(h.pages.own() - before)
 	n := int(c.units) * pageBytes
-	h.mapped.Add(-int64(n))
+	h.regions -= int(c.units)
+	h.account()
 	offheap.Unmap(unsafe.Slice((*byte)(c.base), n))
 }
 
@@ -106,7 +140,7 @@ func (h *heap) release() {
 			offheap.Unmap(unsafe.Slice((*byte)(c.base), int(c.units)*pageBytes))
 		}
 	}
-	h.pages, h.spare = newSpace(pageBytes), 0
-	h.mapped.Store(0)
+	h.pages, h.spare, h.regions = newSpace(pageBytes), 0, 0
+	h.account()
 	h.noted.Store(0)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/index/indextest"
 	"github.com/dynamo-go/dynamo-go/core/index/model"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
@@ -28,9 +29,51 @@ type logged struct {
 // Reported as a race between queries and events: https://github.com/vllm-project/aibrix/issues/1131
 // https://github.com/vllm-project/aibrix/pull/550
 func TestConcurrentChangesEqualTheReplayOfTheirLog(t *testing.T) {
-	const writers, slotsEach, steps, readers = 4, 17, 1500, 3
-	const still = worker.Slot(writers * slotsEach) // holds all of prompt 0, and never changes
-	x := sharded()
+	for _, factory := range []indextest.Factory{sharded, short} {
+		x := factory()
+		want, prompts := concurrently(t, x, true)
+		for slot := range still + 1 {
+			require.Equal(t, want.Blocks(slot), x.Blocks(slot))
+			require.Equal(t, namesOf(want.Dump(slot, 0)), namesOf(x.Dump(slot, 0)))
+		}
+		require.Equal(t, want.Stats().Blocks, x.Stats().Blocks)
+		require.Equal(t, want.Stats().Pairs, x.Stats().Pairs)
+		for _, q := range prompts {
+			require.ElementsMatch(t, want.Match(nil, q), x.Match(nil, q))
+		}
+	}
+}
+
+// Under a bound the same, but for what was evicted: nothing is held that the replay does not hold.
+func TestConcurrentChangesUnderABound(t *testing.T) {
+	x, bound := index.NewBounded(2, 16, 200_000)
+	want, prompts := concurrently(t, x, false)
+	require.LessOrEqual(t, int64(x.Stats().Bytes), bound)
+	evicted := uint64(0)
+	for slot := range still + 1 {
+		evicted += x.Evicted(slot)
+		require.Subset(t, namesOf(want.Dump(slot, 0)), namesOf(x.Dump(slot, 0)))
+	}
+	require.NotZero(t, evicted)
+	for _, q := range prompts {
+		depths := make(map[worker.Slot]uint32)
+		for _, r := range want.Match(nil, q) {
+			depths[r.Slot] = r.Depth
+		}
+		for _, r := range x.Match(nil, q) {
+			require.LessOrEqual(t, r.Depth, depths[r.Slot])
+		}
+	}
+}
+
+const (
+	writers, slotsEach = 4, 17
+	still              = worker.Slot(writers * slotsEach) // holds all of prompt 0, and never changes
+)
+
+// concurrently changes and reads an index, and gives the replay of the changes. whole tells that nothing may be evicted.
+func concurrently(t *testing.T, x index.Index, whole bool) (index.Index, []index.Query) {
+	const steps, readers = 600, 3
 	prompts := make([]index.Query, 12)
 	for i := range prompts {
 		prompts[i] = forked(i, 90)
@@ -58,13 +101,22 @@ func TestConcurrentChangesEqualTheReplayOfTheirLog(t *testing.T) {
 			var rows []index.Overlap
 			for !done.Load() {
 				i := rng.IntN(len(prompts))
-				rows = x.Match(rows[:0], prompts[i])
-				if fault := faultOf(rows, still, i == 0); fault != "" {
+				q := prompts[i]
+				if rng.IntN(2) == 0 {
+					q.Sequences = nil
+				}
+				rows = x.Match(rows[:0], q)
+				if fault := faultOf(rows, whole && i == 0); fault != "" {
 					faults <- fault
 					return
 				}
-				x.Dump(worker.Slot(rng.IntN(int(still))), 0)
-				x.Stats()
+				slot := worker.Slot(rng.IntN(int(still)))
+				x.Dump(slot, 0)
+				x.Name(slot, q, 1+rng.IntN(len(q.Hashes)))
+				if rng.IntN(20) == 0 {
+					_ = x.Runs(func(*index.Run) error { return nil }) // it has no error but the function's
+					x.Stats()
+				}
 			}
 		})
 	}
@@ -81,15 +133,7 @@ func TestConcurrentChangesEqualTheReplayOfTheirLog(t *testing.T) {
 			perform(want, op)
 		}
 	}
-	for slot := range still + 1 {
-		require.Equal(t, want.Blocks(slot), x.Blocks(slot))
-		require.Equal(t, namesOf(want.Dump(slot, 0)), namesOf(x.Dump(slot, 0)))
-	}
-	require.Equal(t, want.Stats().Blocks, x.Stats().Blocks)
-	require.Equal(t, want.Stats().Pairs, x.Stats().Pairs)
-	for _, q := range prompts {
-		require.ElementsMatch(t, want.Match(nil, q), x.Match(nil, q))
-	}
+	return want, prompts
 }
 
 func perform(x index.Index, op logged) {
@@ -101,7 +145,7 @@ func perform(x index.Index, op logged) {
 }
 
 // faultOf checks an answer that was given while others write.
-func faultOf(rows []index.Overlap, still worker.Slot, whole bool) string {
+func faultOf(rows []index.Overlap, whole bool) string {
 	slices.SortFunc(rows, func(a, b index.Overlap) int { return int(a.Slot) - int(b.Slot) })
 	for i, r := range rows {
 		switch {

@@ -31,12 +31,13 @@ func (r run) unit() uint32  { return uint32(r) % chunkUnits }
 //
 // Guard: its owner's lock.
 type space struct {
-	unit   uintptr // bytes of a unit, 16 or more
+	unit   uintptr // bytes of a unit, enough for a note
 	chunks []chunk
 	unused []uint32 // numbers of chunks given back
 	bins   [binCount]run
 	filled [2]uint64
 	live   int // units handed out
+	gone   int // units within free runs whose memory is given back to the system: only of a heap
 }
 
 type chunk struct {
@@ -52,6 +53,7 @@ type note struct {
 	units      uint32
 	prev, next run
 	first      uint32
+	gone       uint32 // of the space's
 }
 
 func newSpace(unit uintptr) space {
@@ -161,7 +163,7 @@ func (s *space) link(r run, units uint32) {
 		s.note(next.chunk(), next.unit()).prev = r
 	}
 	n := s.note(r.chunk(), r.unit())
-	n.units, n.prev, n.next = units, noRun, next
+	n.units, n.prev, n.next, n.gone = units, noRun, next, 0
 	s.note(r.chunk(), r.unit()+units-1).first = r.unit()
 	s.bins[b] = r
 	s.filled[b>>6] |= 1 << (b & 63)
@@ -169,6 +171,7 @@ func (s *space) link(r run, units uint32) {
 
 func (s *space) unlink(r run) uint32 {
 	n := s.note(r.chunk(), r.unit())
+	s.gone -= int(n.gone)
 	b := binOf(n.units)
 	if n.prev == noRun {
 		s.bins[b] = n.next

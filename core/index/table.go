@@ -211,9 +211,10 @@ type lines struct {
 	heap *heap
 }
 
+// A chunk of lines is small, so that a part that outlives others does not keep much.
 const (
 	minLinePages = 1
-	maxLinePages = 64
+	maxLinePages = 4
 )
 
 func (l *lines) take(n uint32, must bool) (run, unsafe.Pointer, bool) {

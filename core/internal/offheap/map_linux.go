@@ -17,3 +17,5 @@ func mmap(bytes int) []byte {
 
 // munmap does nothing to memory that mmap did not give.
 func munmap(b []byte) { _ = syscall.Munmap(b) }
+
+func release(b []byte) bool { return syscall.Madvise(b, syscall.MADV_DONTNEED) == nil }

@@ -13,6 +13,10 @@ func Map(bytes int) []byte {
 	return ordinary(bytes)
 }
 
+// Release gives the memory of whole pages back to the system, but not their addresses: they are zero when next used. It tells
+// whether that was possible.
+func Release(b []byte) bool { return release(b) }
+
 // Unmap gives memory of Map back. Nothing may refer to it any more.
 func Unmap(b []byte) { munmap(b) }
 

@@ -14,6 +14,10 @@ func TestMappedMemoryIsZeroAndWritable(t *testing.T) {
 			require.Zero(t, b[i])
 			b[i] = byte(i)
 		}
+		if n > 4096 && Release(b[4096:n/4096*4096]) {
+			require.Zero(t, b[4096])
+			require.Equal(t, byte(1), b[1])
+		}
 		Unmap(b)
 		b = ordinary(n)
 		require.Len(t, b, n)
