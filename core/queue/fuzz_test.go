@@ -168,7 +168,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			for seed := range uint64(4) {
 				rng := rand.New(rand.NewPCG(seed, 7))
 				p := newPair(t, profile)
-				for range 1500 {
+				for range 1000 {
 					v := rng.Uint32()
 					p.step(byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
 				}
