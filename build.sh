@@ -18,7 +18,7 @@ usage: ./build.sh COMMAND [ARGUMENTS]
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for this machine's Python
   bench   the benchmarks of docs/benchmarks.md, us and our peers in turns (--help: parts and flags)
-  soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), race tests repeated
+  soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), a full index, race tests repeated
   clean   remove everything the other commands made
 
 Needs Go 1.26 or newer, a C compiler, Python 3.10 or newer with its venv module and headers, and the Go and Python package
@@ -158,8 +158,8 @@ test_go() {
 	logged go-noasm go test -tags noasm ./core/internal/xxh3 ./core/block
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	GOARCH=arm64 CGO_ENABLED=0 go build ./core/...
-	step "go test ./core/... (allocations, which the race detector disturbs)"
-	logged go go test -v -run 'Alloc|Example' ./core/...
+	step "go test ./core/... (allocations and memory, which the race detector disturbs)"
+	logged go go test -v -run 'Alloc|Example|Memory' ./core/...
 	grep -E '^ok\s' "$build/test/go.log"
 	step "go test in bench (how figures are gathered and merged; none is taken)"
 	logged go-bench go_bench test -v ./...
@@ -248,6 +248,8 @@ cmd_soak() {
 		step "fuzz $target, $seconds s"
 		go test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s" -fuzzminimizetime 20x
 	done < <(grep -roE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' core | sed 's/func //')
+	step "memory within its bound"
+	DGO_SOAK_BOUND_MIB=512 go test -count=1 -v -run MemoryStaysWithinItsBound ./core/router
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

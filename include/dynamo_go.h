@@ -154,7 +154,9 @@ void dgo_buffer_free(dgo_buffer *buffer);
 /* dgo_router_new: make a router without workers.
  *   block_size   [in]  tokens per KV block of the engines, 1 .. 1,048,576.
  *   config       [in]  JSON object with the fields of Dynamo's KvRouterConfig, config_size bytes; NULL for the defaults.
- *                      Unknown fields are refused. dgo_config_check tells the same without making a router.
+ *                      Besides, "max_bytes" bounds the memory of what is known of the workers' blocks, at least 16 MiB:
+ *                      at the bound the least recently used go, and dgo_router_health calls the ranks that lost some
+ *                      partial. Unknown fields are refused. dgo_config_check tells the same without making a router.
  *   seed         [in]  NULL, or a seed with which the choices among equals are repeatable.
  *   router       [out] the handle; close it with dgo_router_close.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_OVERLOADED (too many handles). */
@@ -360,7 +362,7 @@ dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size
 dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);
 
 /* dgo_router_stats: how big the router is.
- *   stats  [out] JSON object with at least blocks, pairs, paths, bytes, memory (the parts of bytes), evicted_blocks, host_pinned_blocks,
+ *   stats  [out] JSON object with at least blocks, pairs, paths, bytes, memory (the parts of bytes), max_bytes, evicted_blocks, host_pinned_blocks,
  *                disk_blocks, external_blocks (pairs of the lower tiers), presumed_blocks,
  *                waiting_ranks (loaded and not added).
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */

@@ -32,6 +32,11 @@ type Config struct {
 	RouterAssumeKVReuse      bool `json:"router_assume_kv_reuse"`      // blocks shared by active requests count once; true
 	RouterTrackPrefillTokens bool `json:"router_track_prefill_tokens"` // count prefill still to do; true
 
+	// MaxBytes bounds the memory of what is known of the ranks' blocks; 0 does not, otherwise it is MinMaxBytes or more. An
+	// eighth of it is for the lower tiers, and one for what is presumed beside events. At the bound the least recently used
+	// blocks go, the deepest of a prompt first, and the ranks that lost some say so in Health. Not of Dynamo.
+	MaxBytes int64 `json:"max_bytes"`
+
 	// Routing without events: blocks are presumed to be where requests went (Request.UpdateIndexer), each for
 	// RouterTTLSecs, or until a rank's TotalKVBlocks are used up ("lru"). With events, RouterPredictedTTLSecs presumes
 	// them for so long besides.
@@ -66,6 +71,9 @@ type Config struct {
 	RouterTrackingKeyFile                 *string  `json:"router_tracking_key_file"`
 	RouterTrackingKeyID                   *string  `json:"router_tracking_key_id"`
 }
+
+// MinMaxBytes is the least memory that can be asked for: an index needs a megabyte to begin with.
+const MinMaxBytes = 16 << 20
 
 // DefaultConfig gives Dynamo's defaults. It does not read the environment.
 func DefaultConfig() Config {
@@ -109,6 +117,7 @@ var working = map[string]bool{
 	"router_assume_kv_reuse":       true,
 	"router_track_prefill_tokens":  true,
 
+	"max_bytes":             true,
 	"host_cache_hit_weight": true,
 	"disk_cache_hit_weight": true,
 
@@ -198,6 +207,9 @@ func (c Config) Validate() error {
 	}
 	if c.RouterEventThreads < 1 {
 		faults = append(faults, fmt.Errorf("%w: router_event_threads=%d must be at least 1", ErrInvalidArgument, c.RouterEventThreads))
+	}
+	if c.MaxBytes != 0 && c.MaxBytes < MinMaxBytes {
+		faults = append(faults, fmt.Errorf("%w: max_bytes=%d must be 0 or at least %d", ErrInvalidArgument, c.MaxBytes, int64(MinMaxBytes)))
 	}
 	faults = append(faults, c.presumption()...)
 	if len(faults) == 0 {

@@ -41,6 +41,8 @@ func TestConfigJSON(t *testing.T) {
 		`{"shared_cache_multiplier": 2}`: router.ErrInvalidArgument,
 		`{"router_event_threads": 0}`:    router.ErrInvalidArgument,
 		`{"durable_kv_events": true}`:    router.ErrInvalidArgument,
+		`{"max_bytes": -1}`:              router.ErrInvalidArgument,
+		`{"max_bytes": 1000}`:            router.ErrInvalidArgument,
 		`{"use_remote_indexer": true}`:   router.ErrNotImplemented,
 
 		`{"use_kv_events": false, "router_predicted_ttl_secs": 1}`: router.ErrInvalidArgument,

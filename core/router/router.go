@@ -91,8 +91,8 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		weights:   config.Weights(),
 		clock:     options.Clock,
 		started:   options.Clock(),
-		index:     index.New(index.Options{}),
-		tiers:     tier.New(0),
+		index:     index.New(index.Options{MaxBytes: config.share(forDevice)}),
+		tiers:     tier.New(config.share(forTiers)),
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
@@ -102,7 +102,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	r.scratch.New = func() any { return new(scratch) }
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})
 	if ttl, ok := config.presumes(); ok {
-		r.presumed = approx.New(index.New(index.Options{}), approx.Options{TTLNanos: ttl})
+		r.presumed = approx.New(index.New(index.Options{MaxBytes: config.share(forPresumed)}), approx.Options{TTLNanos: ttl})
 	}
 	return r, nil
 }
@@ -227,6 +227,7 @@ type Stats struct {
 	Paths          int    `json:"paths"`
 	Bytes          int    `json:"bytes"` // of the index: the sum of Memory
 	Memory         Memory `json:"memory"`
+	MaxBytes       int64  `json:"max_bytes"`      // the bound on Bytes; 0: none
 	EvictedBlocks  uint64 `json:"evicted_blocks"` // that the bound took from the ranks, since each was last emptied
 	Workers        int    `json:"workers"`
 	Ranks          int    `json:"ranks"`
@@ -277,7 +278,7 @@ func (r *Router) Stats() (Stats, error) {
 	}
 	return Stats{
 		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed + m.Tiers, Memory: m,
-		EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
+		MaxBytes: r.config.MaxBytes, EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
 		ActiveRequests: active, IgnoredEvents: r.ignored.Load(), PresumedBlocks: presumed.Index.Pairs,
 		HostPinnedBlocks: r.tiers.Stats(event.HostPinned).Pairs, DiskBlocks: r.tiers.Stats(event.Disk).Pairs, ExternalBlocks: r.tiers.Stats(event.External).Pairs,
 	}, nil

@@ -83,14 +83,37 @@ func (r *Router) applyAny(k *rank, ev *event.Event, counting index.Counting) (in
 		k.partial = ""
 		return done, err
 	}
-	if ev.Tier == event.Device {
-		return r.index.Apply(k.slot, ev, counting)
+	apply := r.index.Apply
+	if ev.Tier != event.Device {
+		apply = r.tiers.Apply
 	}
-	done, err := r.tiers.Apply(k.slot, ev, counting)
-	if errors.Is(err, tier.ErrFull) {
-		err = nil // counted by the tiers, and told by Health
+	done, err := apply(k.slot, ev, counting)
+	if errors.Is(err, tier.ErrFull) || errors.Is(err, index.ErrFull) {
+		err, k.partial = nil, "max_bytes: there was no room for some blocks"
 	}
 	return done, err
+}
+
+// What a part of the router may take of Config.MaxBytes, in eighths.
+type share int64
+
+const (
+	forTiers share = iota
+	forPresumed
+	forDevice
+)
+
+// share gives the bound of a part, 0 if there is none. What is presumed without events has an index of half the bound:
+// what else is known of it takes about as much.
+func (c *Config) share(of share) int64 {
+	eighths := [...]int64{forTiers: 1, forPresumed: 1, forDevice: 7}
+	switch _, presumes := c.presumes(); {
+	case !c.UseKVEvents:
+		eighths = [...]int64{forTiers: 1, forPresumed: 4, forDevice: 1}
+	case presumes:
+		eighths[forDevice]--
+	}
+	return c.MaxBytes / 8 * eighths[of]
 }
 
 // drop forgets everything of a slot, of what its events said.

@@ -58,7 +58,9 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 			at, release := k.feed.Freeze()
 			defer release()
 			if at != nil {
-				at.Partial = cmp.Or(at.Partial, r.evicted(k.slot))
+				k.mu.Lock()
+				at.Partial = cmp.Or(at.Partial, k.partial, r.evicted(k.slot))
+				k.mu.Unlock()
 				row(k.id, k.slot, at, "")
 			}
 		}

@@ -69,7 +69,7 @@ type rank struct {
 
 	mu      sync.Mutex // held while an event is applied; guards what follows
 	dead    bool       // removed: nothing may be applied any more
-	partial string     // without a feed: why the view is partial, or ""
+	partial string     // why the view is partial though the feed, if there is one, lost nothing; or ""
 }
 
 // workerState is a registered worker. spec and ranks change under Router.mu only.
@@ -417,14 +417,19 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	return done, err
 }
 
-// ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Errors: ErrWorkerNotFound;
-// ErrEventRefused (nothing changed).
+// ApplyEvent applies one event to the worker's rank ev.DPRank. Event ids are not checked. Blocks that the byte bound has no
+// room for, or below those it took, are left out, and Health says so. Errors: ErrWorkerNotFound; ErrEventRefused (nothing
+// changed).
 func (r *Router) ApplyEvent(id uint64, ev *event.Event, counting index.Counting) error {
 	k, err := r.find(worker.Rank{ID: id, DPRank: ev.DPRank})
 	if err != nil {
 		return err
 	}
-	if _, err = r.apply(k, ev, counting); err != nil && !errors.Is(err, ErrWorkerNotFound) {
+	_, err = r.apply(k, ev, counting)
+	if errors.Is(err, index.ErrUnknownParent) && r.index.Evicted(k.slot) > 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, ErrWorkerNotFound) {
 		return fmt.Errorf("%w: worker %v event_id=%d: %w", ErrEventRefused, k.id, ev.ID, err)
 	}
 	return err
@@ -459,6 +464,7 @@ func (s sink) Reset(id worker.Rank) {
 		defer k.mu.Unlock()
 		if !k.dead {
 			s.r.drop(k.slot)
+			k.partial = ""
 		}
 	}
 }

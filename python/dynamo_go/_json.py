@@ -48,6 +48,17 @@ def mapping(value: object, name: str) -> str | None:
     return str(to_json())
 
 
+def merged(text: str | None, fields: Mapping[str, Any]) -> str:
+    """Give a JSON object with further fields. Text that is no object stays as it is, for the library to refuse."""
+    if text is None:
+        return encode(dict(fields), "config")
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return encode({**known, **fields}, "config") if isinstance(known, dict) else text
+
+
 def document(value: object, name: str) -> bytes:
     """Give JSON text as it is, and a mapping or list as JSON."""
     if isinstance(value, bytes):

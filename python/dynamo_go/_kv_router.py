@@ -65,6 +65,7 @@ class KvRouter:
         session_affinity_ttl_secs: must be None.
         load_threshold_config: None, or one without thresholds.
         session_affinity_mode: "hard".
+        max_bytes: bounds the memory of what is known of the workers' blocks, as in :class:`Router`.
 
     With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, awaiting waits once for so many workers.
 
@@ -88,6 +89,7 @@ class KvRouter:
         *,
         load_threshold_config: LoadThresholdConfig | None = None,
         session_affinity_mode: str = "hard",
+        max_bytes: int | None = None,
     ) -> None:
         if not isinstance(endpoint, Endpoint):
             raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__}")
@@ -107,7 +109,8 @@ class KvRouter:
             raise Closed("the runtime is shut down")
         self._path = endpoint._path
         self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
-        self._router = Router(block_size, KvRouterConfig() if kv_router_config is None else kv_router_config)
+        config = KvRouterConfig() if kv_router_config is None else kv_router_config
+        self._router = Router(block_size, config, max_bytes=max_bytes)
         self._closed = False
         try:
             self._link = self._hub.attach(self._path, self._router)

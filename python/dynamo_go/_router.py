@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _native
 from ._errors import InvalidArgument
-from ._json import decode, document, encode, mapping
+from ._json import decode, document, encode, mapping, merged
 
 if TYPE_CHECKING:
     from ._config import KvRouterConfig
@@ -47,6 +48,9 @@ class Router:
         block_size: tokens per KV block of the engines, 1 .. 1,048,576.
         config: a :class:`KvRouterConfig`, or a mapping or JSON text with its fields; None for the defaults.
         seed: makes choices among equals repeatable; an int in 0 .. 2**64-1.
+        max_bytes: bounds the memory of what is known of the ranks' blocks, at least 16 MiB; None does not. At the bound
+            the least recently used blocks go, the deepest of a prompt first: matches may then be too short, never too
+            long, and :meth:`health` calls the ranks that lost some ``partial``. An eighth is for the lower tiers.
 
     Raises:
         InvalidArgument: a value out of range, an unknown field.
@@ -61,8 +65,11 @@ class Router:
         config: KvRouterConfig | Mapping[str, Any] | str | None = None,
         *,
         seed: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         text = config if isinstance(config, str) else mapping(config, "config")
+        if max_bytes is not None:
+            text = merged(text, {"max_bytes": operator.index(max_bytes)})
         self._native = _native.Router(block_size, text, seed)
         self._block_size = int(block_size)
 

@@ -61,6 +61,8 @@ class Stats(TypedDict):
     """Memory of the index; `memory` says where it is."""
     memory: dict[str, int]
     """``blocks``, ``paths``, ``names``, ``heads``, ``sets``, ``rest``, ``presumed``, ``tiers``, in bytes; their sum is `bytes`."""
+    max_bytes: int
+    """The bound on `bytes`; 0: none."""
     evicted_blocks: int
     """Blocks that a byte bound took from the ranks, since each was last emptied."""
     workers: int

@@ -69,7 +69,7 @@ def test_counters_and_reasons_exist() -> None:
         assert f'"{name}"' in source, f"docs/troubleshooting.md names {name}, which nothing counts or says"
 
 
-SOURCES = ("core/feed/counters.go", "core/feed/machine.go", "core/wire/normalize.go")
+SOURCES = ("core/feed/counters.go", "core/feed/machine.go", "core/wire/normalize.go", "core/router/config.go")
 
 
 def test_readme_shows_what_the_demo_prints() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
-from kit import BLOCK, collect, make_router, make_runtime, overlaps, run, serve
+import pytest
+from kit import BLOCK, PATH, collect, make_router, make_runtime, overlaps, run, serve
 from test_router import overlap, store
 
-from dynamo_go import KvRouterConfig, Router
+from dynamo_go import InvalidArgument, KvRouter, KvRouterConfig, Router
 
 PROMPT = list(range(40))
 
@@ -58,6 +59,18 @@ def test_predicted_blocks_beside_events() -> None:
             plain.add_worker(1)
             plain.best_worker(PROMPT, update_indexer=True)
             assert overlap(plain, PROMPT, 1) == 0
+
+
+def test_kv_router_takes_a_bound() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime)
+        async with KvRouter(runtime.endpoint(PATH), BLOCK, max_bytes=1 << 26) as router:
+            assert "dynamo_go_index_bytes" in await router.metrics()
+        with pytest.raises(InvalidArgument, match="max_bytes=5"):
+            KvRouter(runtime.endpoint(PATH), BLOCK, max_bytes=5)
+
+    run(main())
 
 
 def test_kv_router_presumes_by_itself() -> None:

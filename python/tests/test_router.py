@@ -355,6 +355,22 @@ def test_bad_configurations_are_refused(config: Any) -> None:
         Router(16, config)
 
 
+@pytest.mark.parametrize("config", [None, {"router_temperature": 0.5}, KvRouterConfig(), '{"router_ttl_secs": 5}'])
+def test_memory_is_bounded_by_a_keyword(config: Any) -> None:
+    with Router(16, config, max_bytes=1 << 30) as router:
+        assert router.stats()["max_bytes"] == 1 << 30
+    with Router(16, {"max_bytes": 1 << 25}) as router:
+        assert router.stats()["max_bytes"] == 1 << 25
+        assert sum(router.stats()["memory"].values()) == router.stats()["bytes"] < 1 << 21
+    for bad in (-1, 1, (16 << 20) - 1, 1 << 63):
+        with pytest.raises(InvalidArgument, match=f"max_bytes={bad}"):
+            Router(16, config, max_bytes=bad)
+    with pytest.raises(TypeError):
+        Router(16, config, max_bytes=1.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument):
+        Router(16, "[]", max_bytes=1 << 30)
+
+
 def test_features_that_do_not_exist_say_so() -> None:
     with pytest.raises(NotImplementedError, match="use_remote_indexer"):
         Router(16, {"use_remote_indexer": True})
