@@ -123,7 +123,7 @@ func (w *writer) locate(name block.EngineHash) (place, bool) {
 			return 0, false
 		}
 		s := w.enter(at.shard(), 1)
-		if p := s.path(at.path()); s.arrays(p).names[at.offset()] == name {
+		if p := s.path(at.path()); s.arrays(p).names()[at.offset()] == name {
 			return at, true
 		}
 	}
@@ -155,7 +155,7 @@ func (w *writer) parent(name block.EngineHash) (place, bool) {
 		// Whatever is there now: if the slot knows a block of this name by it, it is the block.
 		if id := at.path(); s.paths.has(id - 1) {
 			p := s.path(id)
-			if o := at.offset(); !p.odd && o < uint32(p.n) && s.arrays(p).names[o] == name {
+			if o := at.offset(); !p.odd && o < uint32(p.n) && s.arrays(p).names()[o] == name {
 				if set, _, _ := s.setAt(p, o); s.sets.has(set, w.slot) {
 					return at, true
 				}
@@ -316,7 +316,7 @@ func (w *writer) hold(s *shard, next spot, blocks []event.Block, fresh int) (n i
 	set, _, end := s.setAt(p, next.offset)
 	room := min(len(blocks), int(end-next.offset), max(1, sectionBlocks-w.spent))
 	a := s.arrays(p)
-	hashes, names := a.hashes[next.offset:], a.names[next.offset:]
+	hashes, names := a.hashes()[next.offset:], a.names()[next.offset:]
 	if set == 0 { // a hole: whatever names are there are nobody's
 		for n < min(room, fresh) && blocks[n].Hash == hashes[n] {
 			names[n] = blocks[n].Engine
@@ -402,7 +402,7 @@ func (w *writer) storeOne(number uint32, at spot, b *event.Block) (spot, bool) {
 	set, _, _ := s.setAt(p, next.offset)
 	place := placeOf(number, next.path, next.offset)
 	if set == 0 {
-		s.arrays(p).names[next.offset] = b.Engine
+		s.arrays(p).names()[next.offset] = b.Engine
 	}
 	r := record{}
 	if s.sets.has(set, w.slot) {
@@ -445,7 +445,7 @@ func (w *writer) enterName(s *shard, at spot, name block.EngineHash, r record) {
 	known, taken := w.locate(name)
 	s = w.enter(s.number, 1)
 	p := s.path(at.path)
-	if s.arrays(p).names[at.offset] == name && (!taken || known == place) {
+	if s.arrays(p).names()[at.offset] == name && (!taken || known == place) {
 		r.own++
 		if !taken {
 			w.l.names.insert(mixed(uint64(name)), place, true)

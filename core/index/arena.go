@@ -30,11 +30,10 @@ type arena struct {
 
 const dirBits = 11
 
-// arrays are those of a path, each as long as its run can hold.
+// arrays are those of a path, each as long as its run can hold: where they begin, and for how many blocks they are.
 type arrays struct {
-	hashes []block.Hash         // of its blocks
-	names  []block.EngineHash   // of its blocks: the first holder's
-	marks  []block.SequenceHash // of every 8th block; the first one is of the block before the path, 0 if there is none
+	base   unsafe.Pointer
+	blocks uint32
 }
 
 func (a *arena) base(r run) unsafe.Pointer {
@@ -42,14 +41,19 @@ func (a *arena) base(r run) unsafe.Pointer {
 	return unsafe.Add(a.dir[c>>dirBits].Load()[c&(1<<dirBits-1)], uintptr(r.unit())*unitBytes)
 }
 
-func (a *arena) arrays(r run, units uint32) arrays {
-	p := a.base(r)
-	n := units * unitBlocks
-	return arrays{
-		unsafe.Slice((*block.Hash)(p), n),
-		unsafe.Slice((*block.EngineHash)(unsafe.Add(p, uintptr(n)*8)), n),
-		unsafe.Slice((*block.SequenceHash)(unsafe.Add(p, uintptr(n)*16)), units),
-	}
+func (a *arena) arrays(r run, units uint32) arrays { return arrays{a.base(r), units * unitBlocks} }
+
+// hashes are those of the path's blocks.
+func (a arrays) hashes() []block.Hash { return unsafe.Slice((*block.Hash)(a.base), a.blocks) }
+
+// names are the engine hashes of the path's blocks: the first holder's.
+func (a arrays) names() []block.EngineHash {
+	return unsafe.Slice((*block.EngineHash)(unsafe.Add(a.base, uintptr(a.blocks)*8)), a.blocks)
+}
+
+// marks are the sequence hashes of every 8th block; the first one is of the block before the path, 0 if there is none.
+func (a arrays) marks() []block.SequenceHash {
+	return unsafe.Slice((*block.SequenceHash)(unsafe.Add(a.base, uintptr(a.blocks)*16)), a.blocks/unitBlocks)
 }
 
 // take gives a run, false if the bound forbids it.

@@ -258,20 +258,20 @@ func (s *shard) checkPath(id uint32, p *path, c *census, seen map[block.Sequence
 	if int(p.n) > s.x.maxPath || unitsFor(uint32(p.n)) > uint32(p.units) {
 		return fmt.Errorf("invariant B1: %d blocks in %d units", p.n, p.units)
 	}
-	seq := block.SequenceHash(a.hashes[0])
-	if p.root(&a) {
+	seq := block.SequenceHash(a.hashes()[0])
+	if p.root(a) {
 		c.roots[mixedRoot(uint64(p.head))%rootCounts]++
 	} else {
-		seq = block.Extend(a.marks[0], a.hashes[0])
+		seq = block.Extend(a.marks()[0], a.hashes()[0])
 	}
-	if seq != p.head || s.headed(p.head, a.marks[0], a.hashes[0]) != id {
+	if seq != p.head || s.headed(p.head, a.marks()[0], a.hashes()[0]) != id {
 		return fmt.Errorf("invariant B2: head %d", p.head)
 	}
 	for o := range p.n {
 		if o > 0 {
-			seq = block.Extend(seq, a.hashes[o])
+			seq = block.Extend(seq, a.hashes()[o])
 		}
-		if o > 0 && o%unitBlocks == 0 && a.marks[o/unitBlocks] != seq {
+		if o > 0 && o%unitBlocks == 0 && a.marks()[o/unitBlocks] != seq {
 			return fmt.Errorf("invariant B2: mark of block %d", o)
 		}
 		if seen[seq] {
@@ -344,7 +344,7 @@ func (l *lane) check(c *census) error {
 	used := make(map[block.EngineHash]bool)
 	for at := range names {
 		s := &l.x.shards[at.shard()]
-		name := s.arrays(s.path(at.path())).names[at.offset()]
+		name := s.arrays(s.path(at.path())).names()[at.offset()]
 		if used[name] {
 			return fmt.Errorf("invariant N2: name %d has two entries", name)
 		}

@@ -84,7 +84,7 @@ func (s *shard) first(id uint32) block.Hash {
 	s.rlock()
 	defer s.mu.RUnlock()
 	a := s.arrays(s.path(id))
-	return a.hashes[0]
+	return a.hashes()[0]
 }
 
 func (d *dumper) add(ev event.Event) {
@@ -111,14 +111,14 @@ func (d *dumper) path(b *branch) bool {
 		if len(kids) > 0 && kids[0].at < n {
 			end = kids[0].at + 1
 		}
-		d.write(b, p, &a, end)
+		d.write(b, p, a, end)
 		var next []branch
 		if end < n {
-			next = append(next, branch{spot{b.path, end}, a.hashes[end], true, b.parent})
+			next = append(next, branch{spot{b.path, end}, a.hashes()[end], true, b.parent})
 		}
 		for ; len(kids) > 0 && kids[0].at+1 == end; kids = kids[1:] {
 			if kid := s.path(kids[0].id); s.holds(kid, d.slot) {
-				next = append(next, branch{spot{kids[0].id, 0}, s.arrays(kid).hashes[0], true, b.parent})
+				next = append(next, branch{spot{kids[0].id, 0}, s.arrays(kid).hashes()[0], true, b.parent})
 			}
 		}
 		if len(next) == 0 {
@@ -134,10 +134,11 @@ func (d *dumper) path(b *branch) bool {
 }
 
 // write writes the blocks of a path from a branch to end.
-func (d *dumper) write(b *branch, p *path, a *arrays, end uint32) {
+func (d *dumper) write(b *branch, p *path, a arrays, end uint32) {
 	from := len(d.blocks)
-	for o := b.offset; o < end; o++ {
-		d.blocks = append(d.blocks, event.Block{Engine: a.names[o], Hash: a.hashes[o]})
+	names := a.names()[b.offset:end]
+	for i, h := range a.hashes()[b.offset:end] {
+		d.blocks = append(d.blocks, event.Block{Engine: names[i], Hash: h})
 	}
 	blocks := d.blocks[from:]
 	if p.odd && len(d.h.odd) > 0 {
@@ -220,7 +221,7 @@ func (x *tree) name(slot worker.Slot, q Query, h *holder) (name block.EngineHash
 		return 0, false, false
 	}
 	at := t.count - 1
-	name = s.arrays(t.path).names[at]
+	name = s.arrays(t.path).names()[at]
 	if !t.path.odd {
 		return name, false, true
 	}

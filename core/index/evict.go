@@ -189,7 +189,7 @@ func (x *tree) strip(s *shard, id uint32, p *path, set setID, from, to uint32) {
 	if set == 0 {
 		return
 	}
-	names := s.arrays(p).names
+	names := s.arrays(p).names()
 	for i := range x.used {
 		l := &x.lanes[i]
 		if !s.sets.anyOf(set, l.mask, everyone) {

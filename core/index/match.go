@@ -97,6 +97,7 @@ type trail struct {
 	q     Query
 	id    uint32
 	path  *path
+	a     arrays // of path
 	depth int    // blocks of the query before path
 	count uint32 // blocks of path that the query has
 	ended bool
@@ -125,7 +126,7 @@ func (t *trail) next() bool {
 			seq = block.Extend(before, h)
 		}
 	}
-	if t.id = t.s.headed(seq, before, h); t.id == 0 {
+	if t.id, t.a = t.s.lead(seq, before, h); t.id == 0 {
 		return false
 	}
 	t.path = t.s.path(t.id)
@@ -135,9 +136,9 @@ func (t *trail) next() bool {
 
 // extent counts the blocks of the path, which has the first, that the query goes on with.
 func (t *trail) extent() uint32 {
-	p, a := t.path, t.s.arrays(t.path)
+	p := t.path
 	n := min(int(p.n), len(t.q.Hashes)-t.depth)
-	hashes, want := a.hashes[:n], t.q.Hashes[t.depth:t.depth+n]
+	hashes, want := t.a.hashes()[:n], t.q.Hashes[t.depth:t.depth+n]
 	if t.q.Sequences == nil {
 		return uint32(common(hashes, want, 1))
 	}
@@ -145,9 +146,10 @@ func (t *trail) extent() uint32 {
 	if n == int(p.n) && seqs[n-1] == p.tail {
 		return uint32(n)
 	}
+	marks := t.a.marks()
 	low, high := 0, (n-1)/unitBlocks // block 8*low is common, and perhaps 8*high
 	for low < high {
-		if m := int(uint(low+high+1) / 2); a.marks[m] == seqs[m*unitBlocks] {
+		if m := int(uint(low+high+1) / 2); marks[m] == seqs[m*unitBlocks] {
 			low = m
 		} else {
 			high = m - 1

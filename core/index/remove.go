@@ -26,7 +26,7 @@ func (w *writer) remove(gone []block.EngineHash) {
 func (w *writer) removeRun(at place, gone []block.EngineHash) int {
 	s := w.locked
 	p := s.path(at.path())
-	names := s.arrays(p).names
+	names := s.arrays(p).names()
 	set, from, end := s.setAt(p, at.offset())
 	low := at.offset()
 	high := low + 1
@@ -171,7 +171,7 @@ func (w *writer) leave(s *shard, id uint32) {
 
 // leaveNames collects the path's names that nobody of the lane uses without the slot, and drops the slot's others.
 func (w *writer) leaveNames(s *shard, p *path, set setID, first place, n int) {
-	names := s.arrays(p).names[first.offset():][:n]
+	names := s.arrays(p).names()[first.offset():][:n]
 	if !p.odd {
 		if !s.sets.anyOf(set, w.l.mask, w.slot) {
 			for i, name := range names {

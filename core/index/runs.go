@@ -124,7 +124,7 @@ func (r *runner) stretch(id uint32, p *path, from, to uint32, parent spot) {
 	a := r.s.arrays(p)
 	blocks := make([]event.Block, to-from)
 	for i := range blocks {
-		blocks[i] = event.Block{Engine: a.names[from+uint32(i)], Hash: a.hashes[from+uint32(i)]}
+		blocks[i] = event.Block{Engine: a.names()[from+uint32(i)], Hash: a.hashes()[from+uint32(i)]}
 	}
 	first := placeOf(r.s.number, id, from)
 	groups := make(map[block.EngineHash]int) // a parent's name -> its run
@@ -158,7 +158,7 @@ func (r *runner) nameAt(slot worker.Slot, at spot) block.EngineHash {
 			return rec.first
 		}
 	}
-	return r.s.arrays(p).names[at.offset]
+	return r.s.arrays(p).names()[at.offset]
 }
 
 // special tells whether a slot knows any of some blocks by more, or others, than the path's names.

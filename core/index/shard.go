@@ -67,8 +67,8 @@ func (s *shard) path(id uint32) *path { return (*path)(s.paths.at(id - 1)) }
 func (s *shard) arrays(p *path) arrays { return s.x.arena.arrays(p.run, uint32(p.units)) }
 
 // root tells whether a path begins a prompt.
-func (p *path) root(a *arrays) bool {
-	return a.marks[0] == 0 && block.SequenceHash(a.hashes[0]) == p.head
+func (p *path) root(a arrays) bool {
+	return a.marks()[0] == 0 && block.SequenceHash(a.hashes()[0]) == p.head
 }
 
 // seqAt gives the sequence hash of a block of a path: its tail's, or a few steps from the mark before it.
@@ -80,12 +80,12 @@ func (s *shard) seqAt(p *path, offset uint32) block.SequenceHash {
 	return a.seqAt(p.head, offset)
 }
 
-func (a *arrays) seqAt(head block.SequenceHash, offset uint32) block.SequenceHash {
+func (a arrays) seqAt(head block.SequenceHash, offset uint32) block.SequenceHash {
 	seq := head
 	if k := offset / unitBlocks; k > 0 {
-		seq = a.marks[k]
+		seq = a.marks()[k]
 	}
-	for _, h := range a.hashes[offset&^(unitBlocks-1)+1 : offset+1] {
+	for _, h := range a.hashes()[offset&^(unitBlocks-1)+1 : offset+1] {
 		seq = block.Extend(seq, h)
 	}
 	return seq
@@ -94,17 +94,23 @@ func (a *arrays) seqAt(head block.SequenceHash, offset uint32) block.SequenceHas
 // headed gives the path that begins with a block, 0 if none does. before is the sequence hash of the block before it, 0 for
 // the first of a prompt: comparing it and the content too makes a block crafted to collide another block.
 func (s *shard) headed(seq, before block.SequenceHash, h block.Hash) uint32 {
+	id, _ := s.lead(seq, before, h)
+	return id
+}
+
+// lead is headed, and gives the path's arrays too.
+func (s *shard) lead(seq, before block.SequenceHash, h block.Hash) (uint32, arrays) {
 	for p := s.heads.probe(mixed(uint64(seq))); ; {
 		at, ok := p.next()
 		if !ok {
-			return 0
+			return 0, arrays{}
 		}
 		c := s.path(uint32(at))
 		if c.head != seq {
 			continue
 		}
-		if a := s.arrays(c); a.hashes[0] == h && a.marks[0] == before {
-			return uint32(at)
+		if a := s.arrays(c); a.hashes()[0] == h && a.marks()[0] == before {
+			return uint32(at), a
 		}
 	}
 }
@@ -122,7 +128,7 @@ func (s *shard) after(at spot, h block.Hash) (next spot, seq, before block.Seque
 	}
 	p := s.path(at.path)
 	if o := at.offset + 1; o < uint32(p.n) {
-		if a := s.arrays(p); a.hashes[o] == h {
+		if a := s.arrays(p); a.hashes()[o] == h {
 			return spot{at.path, o}, 0, 0, true
 		}
 	}
@@ -191,16 +197,16 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 		first = spot{id, 0}
 		s.hang(id, at)
 		a := s.arrays(s.path(id))
-		a.marks[0] = before
+		a.marks()[0] = before
 	}
 	p := s.path(first.path)
 	s.x.stamp(p, s.x.now())
 	a := s.arrays(p)
+	hashes, names, marks := a.hashes()[first.offset:], a.names()[first.offset:], a.marks()
 	for i := range n {
-		o := first.offset + i
-		a.hashes[o], a.names[o] = blocks[i].Hash, blocks[i].Engine
-		if o%unitBlocks == 0 && o > 0 {
-			a.marks[o/unitBlocks] = seqs[i]
+		hashes[i], names[i] = blocks[i].Hash, blocks[i].Engine
+		if o := first.offset + i; o%unitBlocks == 0 && o > 0 {
+			marks[o/unitBlocks] = seqs[i]
 		}
 	}
 	p.n = uint16(first.offset + n)
@@ -208,7 +214,7 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 	s.lengthen(p, seg{uint32(p.n), lone(slot)})
 	s.blocks += int(n)
 	s.pairs += int(n)
-	if !behind && p.root(&a) {
+	if !behind && p.root(a) {
 		s.x.root(seq).Add(1)
 	}
 	return first, n
@@ -282,17 +288,17 @@ const growShare = 5
 // relay makes the arrays of a path longer where they are.
 func (s *shard) relay(p *path, units uint32) {
 	old, now := s.x.arena.arrays(p.run, uint32(p.units)), s.x.arena.arrays(p.run, units)
-	copy(now.marks, old.marks)
-	copy(now.names, old.names[:p.n])
+	copy(now.marks(), old.marks())
+	copy(now.names(), old.names()[:p.n])
 	p.units = uint8(units)
 }
 
 // move copies the arrays of a path into another run.
 func (s *shard) move(p *path, r run, units uint32) {
 	old, now := s.arrays(p), s.x.arena.arrays(r, units)
-	copy(now.hashes, old.hashes[:p.n])
-	copy(now.names, old.names[:p.n])
-	copy(now.marks, old.marks[:unitsFor(uint32(p.n))])
+	copy(now.hashes(), old.hashes()[:p.n])
+	copy(now.names(), old.names()[:p.n])
+	copy(now.marks(), old.marks()[:unitsFor(uint32(p.n))])
 	s.x.arena.put(p.run, uint32(p.units))
 	p.run, p.units = r, uint8(units)
 }
@@ -387,8 +393,8 @@ func (s *shard) cut(p *path, n uint32) {
 		return // it may grow again
 	}
 	now := s.x.arena.arrays(p.run, need)
-	copy(now.names, a.names[:n])
-	copy(now.marks, a.marks[:need])
+	copy(now.names(), a.names()[:n])
+	copy(now.marks(), a.marks()[:need])
 	p.units = uint8(need)
 	s.x.arena.put(p.run+run(need), have-need)
 }
@@ -396,7 +402,7 @@ func (s *shard) cut(p *path, n uint32) {
 // free ends a path whose intervals are gone.
 func (s *shard) free(id uint32, p *path) {
 	a := s.arrays(p)
-	if p.root(&a) {
+	if p.root(a) {
 		s.x.root(p.head).Add(-1)
 	}
 	s.heads.remove(mixed(uint64(p.head)), place(id))

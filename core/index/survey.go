@@ -60,9 +60,9 @@ func (s *shard) holds(p *path, slot worker.Slot) bool {
 func (s *shard) place(v *survey, lost map[block.SequenceHash][]uint32, id uint32) {
 	p := s.path(id)
 	a := s.arrays(p)
-	before := a.marks[0]
+	before := a.marks()[0]
 	switch {
-	case p.root(&a):
+	case p.root(a):
 		v.roots = append(v.roots, id)
 	case s.lives(p.parent) && uint32(p.at) < uint32(s.path(p.parent).n) && s.seqAt(s.path(p.parent), uint32(p.at)) == before:
 		v.kids = append(v.kids, kid{p.parent, uint32(p.at), id})
@@ -78,7 +78,7 @@ func (s *shard) seek(v *survey, lost map[block.SequenceHash][]uint32, ids []uint
 		p := s.path(parent)
 		a := s.arrays(p)
 		seq := p.head
-		for o, h := range a.hashes[:p.n] {
+		for o, h := range a.hashes()[:p.n] {
 			if o > 0 {
 				seq = block.Extend(seq, h)
 			}
