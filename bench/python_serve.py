@@ -1,7 +1,7 @@
 """What the Python sides of the benchmarks share: prompts and the blocks they are stored as, samples, and how they are asked for.
 
 A side prepares, prints "ready", and answers each line of standard input, the name of a measurement, with a line " sample
-sample ..." in nanoseconds and an empty line.
+sample ..." in nanoseconds and a line "done measurement".
 """
 
 from __future__ import annotations
@@ -52,5 +52,6 @@ def serve(cases: Cases) -> None:
         windows(call, time.process_time_ns)  # warm
     print("ready", flush=True)
     for line in sys.stdin:
-        print("", *windows(cases[line.strip()], time.process_time_ns))
-        print(flush=True)
+        measurement = line.strip()
+        print("", *windows(cases[measurement], time.process_time_ns))
+        print("done", measurement, flush=True)

@@ -17,7 +17,7 @@ type comparison struct {
 	samples map[string][]float64
 }
 
-// runner runs rows. Sides of one situation run at the same time but measure in turns, so that what else the machine does
+// runner runs rows. Sides of one situation live at the same time but measure in turns, so that what else the machine does
 // disturbs all of them alike.
 type runner struct {
 	programs
@@ -70,23 +70,35 @@ func (r *runner) run(situation string, rows []row) ([]comparison, error) {
 	if most, ok := atMost[situation]; ok {
 		rounds = min(rounds, most)
 	}
-	sides, err := r.start(situation, rows)
-	defer func() { stopAll(sides) }()
-	if err == nil && compared[situation] {
-		err = agree(sides)
-	}
-	for round := 0; round < rounds && err == nil; round++ {
+	for round := range rounds {
 		fmt.Fprintf(r.progress, "%s: round %d of %d\n", situation, round+1, rounds)
-		if fresh[situation] && round > 0 {
-			stopAll(sides)
-			if sides, err = r.start(situation, rows); err != nil {
-				break
-			}
+		if err := r.round(situation, round, rows, result); err != nil {
+			return nil, err
 		}
-		slices.Reverse(sides) // nobody always goes first
-		err = measure(sides, result)
 	}
-	return result, err
+	return result, nil
+}
+
+// round measures once, on new processes: where memory happens to lie makes a difference, and lasts as long as a process.
+func (r *runner) round(situation string, round int, rows []row, result []comparison) error {
+	sides, err := r.start(situation, rows)
+	defer func() {
+		for _, s := range sides {
+			s.stop()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if compared[situation] && round == 0 {
+		if err := agree(sides); err != nil {
+			return err
+		}
+	}
+	if round%2 == 1 {
+		slices.Reverse(sides) // nobody always goes first
+	}
+	return measure(sides, result)
 }
 
 var errDiffer = errors.New("sides answer differently")
@@ -107,12 +119,6 @@ func agree(sides []*side) error {
 		}
 	}
 	return nil
-}
-
-func stopAll(sides []*side) {
-	for _, s := range sides {
-		s.stop()
-	}
 }
 
 // start starts ours and every peer that some row wants.

@@ -27,9 +27,9 @@ func TestEachSideIsAskedOnceForWhatItsRowsWant(t *testing.T) {
 		{row{name: "c", measure: "m", theirs: "n", peers: []peer{chain}}, map[string][]float64{}},
 		{row{name: "d", measure: "many/x"}, map[string][]float64{}},
 	}
-	us, askedUs := scripted(ours, " 1 2\n\n 3\n\nx 4\ny 5\n\n")
-	one, askedOne := scripted(crtc.name, " 6\n\n")
-	two, askedTwo := scripted(chain.name, "\n 7\n\n") // cannot do the first
+	us, askedUs := scripted(ours, " 1 2\ndone m\n 3\ndone m\nx 4\ny 5\ndone many\n")
+	one, askedOne := scripted(crtc.name, " 6\ndone m\n")
+	two, askedTwo := scripted(chain.name, "done m\n 7\ndone n\n") // cannot do the first
 	require.NoError(t, measure([]*side{one, us, two}, result))
 	require.Equal(t, "m\nm\nmany\n", askedUs.String())
 	require.Equal(t, "m\n", askedOne.String())
@@ -51,9 +51,9 @@ func TestSidesThatAnswerDifferentlyAreNotCompared(t *testing.T) {
 		}
 		return all
 	}
-	require.NoError(t, agree(sides(" 1 2\n\n", " 1 2\n\n", " 1 2\n\n")))
-	require.ErrorIs(t, agree(sides(" 1 2\n\n", " 1 2\n\n", " 1 3\n\n")), errDiffer)
-	require.ErrorIs(t, agree(sides(" 1 2\n\n", " 1\n\n")), errDiffer)
-	require.ErrorIs(t, agree(sides("\n", "\n")), errDiffer, "nothing was compared")
+	require.NoError(t, agree(sides(" 1 2\ndone check\n", " 1 2\ndone check\n", " 1 2\ndone check\n")))
+	require.ErrorIs(t, agree(sides(" 1 2\ndone check\n", " 1 2\ndone check\n", " 1 3\ndone check\n")), errDiffer)
+	require.ErrorIs(t, agree(sides(" 1 2\ndone check\n", " 1\ndone check\n")), errDiffer)
+	require.ErrorIs(t, agree(sides("done check\n", "done check\n")), errDiffer, "nothing was compared")
 	require.ErrorIs(t, agree(sides("")), errSide)
 }

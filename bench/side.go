@@ -16,7 +16,7 @@ import (
 type measurement func() map[string][]float64
 
 // serve is a process that measures us. It prepares, says "ready", and answers each line of in, the name of a measurement, with
-// lines of "row sample sample ..." and an empty one; peers/ does the same.
+// lines of "row sample sample ..." and "done measurement"; peers/ and the Python sides do the same.
 func serve(prepare func() map[string]measurement, in io.Reader, out io.Writer) error {
 	measurements := prepare()
 	fmt.Fprintln(out, "ready")
@@ -26,13 +26,16 @@ func serve(prepare func() map[string]measurement, in io.Reader, out io.Writer) e
 			return fmt.Errorf("no measurement %q", lines.Text())
 		}
 		for row, samples := range measure() {
+			if len(samples) == 0 {
+				continue
+			}
 			fmt.Fprint(out, row)
 			for _, s := range samples {
 				fmt.Fprint(out, " ", strconv.FormatFloat(s, 'g', -1, 64))
 			}
 			fmt.Fprintln(out)
 		}
-		if _, err := fmt.Fprintln(out); err != nil {
+		if _, err := fmt.Fprintln(out, "done", lines.Text()); err != nil {
 			return err
 		}
 	}
@@ -82,14 +85,14 @@ func (s *side) ask(measure string) (map[string][]float64, error) {
 	if _, err := fmt.Fprintln(s.in, measure); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errSide, s.name, err)
 	}
-	answer, err := readAnswer(s.lines)
+	answer, err := readAnswer(s.lines, measure)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %s: %w", errSide, s.name, measure, err)
 	}
 	return answer, nil
 }
 
-func readAnswer(lines *bufio.Reader) (map[string][]float64, error) {
+func readAnswer(lines *bufio.Reader, measure string) (map[string][]float64, error) {
 	answer := map[string][]float64{}
 	for {
 		line, err := lines.ReadString('\n')
@@ -97,7 +100,7 @@ func readAnswer(lines *bufio.Reader) (map[string][]float64, error) {
 			return nil, err
 		}
 		line = strings.TrimSuffix(line, "\n")
-		if line == "" {
+		if line == "done "+measure {
 			return answer, nil
 		}
 		fields := strings.Split(line, " ")

@@ -1,6 +1,6 @@
 //! Measures two Rust indexes for ../../docs/benchmarks.md: `peers STRUCTURE SITUATION` prepares, says "ready", then answers
-//! each line of standard input, the name of a measurement, with lines of "row sample sample ..." and an empty line. A row
-//! without a name is the measurement's own. No line but the empty one: this structure cannot do it.
+//! each line of standard input, the name of a measurement, with lines of "row sample sample ..." and "done measurement". A row
+//! without a name is the measurement's own. No row: this structure cannot do it.
 
 mod chain;
 mod clock;
@@ -66,11 +66,12 @@ fn main() {
     };
     println!("ready");
     for line in std::io::stdin().lock().lines() {
-        for (row, samples) in measure(&line.unwrap()) {
+        let line = line.unwrap();
+        for (row, samples) in measure(&line) {
             let samples: Vec<String> = samples.iter().map(f64::to_string).collect();
             println!("{row} {}", samples.join(" "));
         }
-        println!();
+        println!("done {line}");
         std::io::stdout().flush().unwrap();
     }
 }
