@@ -461,7 +461,11 @@ func repeated(ev *event.Event) (block.EngineHash, bool) {
 	if distinct(ev) {
 		return 0, false
 	}
-	all := make([]block.EngineHash, 0, len(ev.Blocks)+1)
+	var room [2*sectionBlocks + 1]block.EngineHash
+	all := room[:0]
+	if len(ev.Blocks) >= len(room) {
+		all = make([]block.EngineHash, 0, len(ev.Blocks)+1)
+	}
 	if ev.HasParent {
 		all = append(all, ev.Parent)
 	}

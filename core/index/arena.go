@@ -106,12 +106,12 @@ func (a *arena) extend(r run, units, more uint32) bool {
 func (a *arena) put(r run, units uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.runs.put(r, units) {
-		before := a.runs.own()
-		c := a.runs.drop(r.chunk())
-		a.heap.note(a.runs.own() - before)
+	a.runs.put(r, units)
+	before := a.runs.own()
+	for c, ok := a.runs.surplus(); ok; c, ok = a.runs.surplus() {
 		a.heap.put(c.from, pagesOf(uintptr(c.units)*unitBytes))
 	}
+	a.heap.note(a.runs.own() - before)
 }
 
 func pagesOf(bytes uintptr) uint32 { return uint32((bytes + pageBytes - 1) / pageBytes) }

@@ -81,15 +81,15 @@ func (x *tree) checkMemory(c *census) error {
 		return fmt.Errorf("invariant U1: %d and %d units in use, %d and %d handed out", c.units, c.lines, x.arena.runs.live, x.lines.runs.live)
 	}
 	for _, s := range []*space{&x.heap.pages, &x.arena.runs, &x.lines.runs} {
-		if err := s.check(s == &x.heap.pages && x.heap.spare != 0); err != nil {
+		if err := s.check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *space) check(spare bool) error {
-	live, free := 0, 0
+func (s *space) check() error {
+	live, free, empty := 0, 0, 0
 	for k := range s.chunks {
 		c := &s.chunks[k]
 		if c.base == nil {
@@ -102,8 +102,11 @@ func (s *space) check(spare bool) error {
 		if set != int(c.units-c.live) {
 			return fmt.Errorf("invariant U1: chunk %d has %d free units of %d, %d handed out", k, set, c.units, c.live)
 		}
-		if c.live == 0 && !spare {
-			return fmt.Errorf("invariant U3: chunk %d is empty", k)
+		if c.live == 0 {
+			empty++
+			if !slices.Contains(s.empty, uint32(k)) || s.live == 0 && c.units > s.small {
+				return fmt.Errorf("invariant U3: chunk %d is empty", k)
+			}
 		}
 		live += int(c.live)
 		free += set
@@ -124,6 +127,9 @@ func (s *space) check(spare bool) error {
 			listed += int(n)
 			gone += int(s.note(r.chunk(), u).gone)
 		}
+	}
+	if empty > 1 || empty != len(s.empty) {
+		return fmt.Errorf("invariant U3: %d empty chunks, listed %d", empty, len(s.empty))
 	}
 	if live != s.live || listed != free || gone != s.gone {
 		return fmt.Errorf("invariant U1: %d units handed out, counted %d; %d free, listed %d", live, s.live, free, listed)

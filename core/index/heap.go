@@ -58,9 +58,6 @@ func (h *heap) take(pages uint32, must bool) (run, unsafe.Pointer, bool) {
 		h.grow(n)
 		r, _ = h.pages.take(pages)
 	}
-	if h.spare != 0 && h.spare-1 == r.chunk() {
-		h.spare = 0
-	}
 	h.account()
 	return r, h.pages.at(r), true
 }
@@ -105,30 +102,18 @@ func (h *heap) put(r run, pages uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.account()
-	if !h.pages.put(r, pages) {
-		h.scavenge()
-		return
+	h.pages.put(r, pages)
+	before := h.pages.own()
+	for c, ok := h.pages.surplus(); ok; c, ok = h.pages.surplus() {
+		h.unmap(c)
 	}
-	// One empty region is kept, so that what comes and goes does not map and unmap: a small one if nothing else is left.
-	was := h.spare
-	h.spare = r.chunk() + 1
-	if was != 0 {
-		h.unmap(was - 1)
-	}
-	if h.pages.live == 0 && h.pages.chunks[h.spare-1].units > minRegion {
-		h.unmap(h.spare - 1)
-		h.spare = 0
-	}
+	h.note(h.pages.own() - before)
+	h.scavenge()
 }
 
-func (h *heap) unmap(region uint32) {
-	before := h.pages.own()
-	c := h.pages.drop(region)
-	h.note(h.pages.own() - before)
-	n := int(c.units) * pageBytes
+func (h *heap) unmap(c chunk) {
 	h.regions -= int(c.units)
-	h.account()
-	offheap.Unmap(unsafe.Slice((*byte)(c.base), n))
+	offheap.Unmap(unsafe.Slice((*byte)(c.base), int(c.units)*pageBytes))
 }
 
 // release unmaps everything. Nothing may use the heap any more, unless it takes pages anew.
@@ -140,7 +125,7 @@ func (h *heap) release() {
 			offheap.Unmap(unsafe.Slice((*byte)(c.base), int(c.units)*pageBytes))
 		}
 	}
-	h.pages, h.spare, h.regions = newSpace(pageBytes), 0, 0
+	h.pages, h.regions = newSpace(pageBytes), 0
 	h.account()
 	h.noted.Store(0)
 }

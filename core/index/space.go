@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -27,7 +28,7 @@ func (r run) unit() uint32  { return uint32(r) % chunkUnits }
 //
 //	U1  a bit of a chunk's free is set exactly for the units that no run handed out covers, and live counts the others.
 //	U2  free runs are maximal, and each is in the list of its bin; filled has a bit for each list that is not empty.
-//	U3  a chunk without units handed out has been given back.
+//	U3  empty has the chunks without units handed out: at most one, after surplus, and none larger than small when live is 0.
 //
 // Guard: its owner's lock.
 type space struct {
@@ -37,7 +38,9 @@ type space struct {
 	bins   [binCount]run
 	filled [2]uint64
 	live   int // units handed out
-	gone   int // units within free runs whose memory is given back to the system: only of a heap
+	empty  []uint32
+	small  uint32 // units of a chunk that may stay when nothing is handed out
+	gone   int    // units within free runs whose memory is given back to the system: only of a heap
 }
 
 type chunk struct {
@@ -117,6 +120,9 @@ func (s *space) take(units uint32) (run, bool) {
 		s.link(r+run(units), size-units)
 	}
 	flip(c.free, r.unit(), units)
+	if c.live == 0 {
+		s.empty = slices.DeleteFunc(s.empty, func(k uint32) bool { return k == r.chunk() })
+	}
 	c.live += units
 	s.live += int(units)
 	return r, true
@@ -138,8 +144,8 @@ func (s *space) extend(r run, units, more uint32) bool {
 	return true
 }
 
-// put takes a run back, and tells whether its chunk is now empty: the owner then calls drop.
-func (s *space) put(r run, units uint32) bool {
+// put takes a run back. The owner then gives back what surplus gives.
+func (s *space) put(r run, units uint32) {
 	c := &s.chunks[r.chunk()]
 	flip(c.free, r.unit(), units)
 	c.live -= units
@@ -153,7 +159,21 @@ func (s *space) put(r run, units uint32) bool {
 		units += s.unlink(r + run(units))
 	}
 	s.link(r, units)
-	return c.live == 0
+	if c.live == 0 {
+		s.empty = append(s.empty, r.chunk())
+	}
+}
+
+// surplus gives an empty chunk that is not worth keeping, which the space then forgets. One is kept, so that what comes and goes
+// does not take and give back a chunk each time.
+func (s *space) surplus() (chunk, bool) {
+	for i, k := range s.empty {
+		if len(s.empty) > 1 || s.live == 0 && s.chunks[k].units > s.small {
+			s.empty = slices.Delete(s.empty, i, i+1)
+			return s.drop(k), true
+		}
+	}
+	return chunk{}, false
 }
 
 func (s *space) link(r run, units uint32) {
@@ -199,6 +219,7 @@ func (s *space) add(base unsafe.Pointer, units uint32, from run) uint32 {
 	s.chunks[k] = chunk{base: base, units: units, free: make([]uint64, (units+63)/64), from: from}
 	flip(s.chunks[k].free, 0, units)
 	s.link(run(k<<unitBits), units)
+	s.empty = append(s.empty, k)
 	return k
 }
 

@@ -247,10 +247,10 @@ func (l *lines) grow(n uint32, must bool) bool {
 func (l *lines) put(r run, n uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.runs.put(r, n) {
-		before := l.runs.own()
-		c := l.runs.drop(r.chunk())
-		l.heap.note(l.runs.own() - before)
+	l.runs.put(r, n)
+	before := l.runs.own()
+	for c, ok := l.runs.surplus(); ok; c, ok = l.runs.surplus() {
 		l.heap.put(c.from, pagesOf(uintptr(c.units)*lineBytes))
 	}
+	l.heap.note(l.runs.own() - before)
 }

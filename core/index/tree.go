@@ -82,6 +82,7 @@ func New(o Options) Index { return newTree(o, laneCount, maxPath) }
 
 func newTree(o Options, lanes, longest int) *tree {
 	h := &heap{pages: newSpace(pageBytes)}
+	h.pages.small = minRegion
 	h.bound(o.MaxBytes)
 	x := &tree{used: lanes, one: o.OneShard, maxPath: longest, heap: h}
 	runtime.AddCleanup(x, (*heap).release, h)
