@@ -67,6 +67,27 @@ func TestNothingToResume(t *testing.T) {
 	eventually(t, "it goes on", f.is(Exact))
 }
 
+// What may be of two engine processes is no position; and what was learnt of the stream comes along.
+func TestFreezeGivesNoMixtureAndAllThatWasLearnt(t *testing.T) {
+	at := &Position{Last: 3, Seed: 7, Prints: []uint64{1, 2}, Streams: []byte{1, 0, 1, 1, 0, 0}, Partial: "why"}
+	require.NoError(t, at.Check())
+	f := Start(Config{Endpoint: "tcp://127.0.0.1:1", BlockSize: 4, Sink: noSink{}, Resume: at})
+	f.Close()
+	again, release := f.Freeze()
+	release()
+	require.Equal(t, at, again)
+	for _, change := range []func(){
+		func() { f.machine.unproven = true },
+		func() { f.machine.unproven, f.machine.restoreAt = false, 1 },
+		func() { f.machine.restoreAt, f.machine.hasLast = 0, false },
+	} {
+		change()
+		again, release = f.Freeze()
+		release()
+		require.Nil(t, again)
+	}
+}
+
 func TestPositionsNoFeedCanHaveHad(t *testing.T) {
 	streams := []byte{0, 0, 0}
 	require.NoError(t, (&Position{Last: 3, Prints: make([]uint64, 4), Streams: streams}).Check())

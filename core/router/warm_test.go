@@ -256,6 +256,9 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 		engines[id] = newEngine(t, 0)
 		require.NoError(t, a.AddWorker(follows(id, engines[id])))
 	}
+	for i := range 200 { // so that writing takes a while
+		a.store(9, 0, tokens(10_000+i, 16*500))
+	}
 	path := filepath.Join(t.TempDir(), "router.snapshot")
 	var busy sync.WaitGroup
 	stop := make(chan struct{})
@@ -282,27 +285,51 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 			}
 		}
 	})
-	for range 20 {
+	var restarted []*kit
+	for range 5 {
 		require.NoError(t, a.Save(path))
+		b := newKit(t, 16, router.DefaultConfig())
+		_, err := b.Load(path)
+		require.NoError(t, err)
+		restarted = append(restarted, b)
+		time.Sleep(20 * time.Millisecond)
 	}
-	b := newKit(t, 16, router.DefaultConfig())
-	n, err := b.Load(path)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, n, 1)
 	close(stop)
 	busy.Wait()
-	for id, e := range engines {
-		require.NoError(t, b.AddWorker(follows(id, e)))
+	for _, b := range restarted {
+		for id, e := range engines {
+			require.NoError(t, b.AddWorker(follows(id, e)))
+		}
 	}
-	for id := range engines {
-		b.exact(id)
-		for i := range 300 {
-			want := uint32(3)
-			if i%3 == 0 {
-				want = 1
+	held := func(b *kit, id uint64, i int) uint32 {
+		return b.depth(tokens(int(id)*1000+i, 48))[fmt.Sprintf("%d/0", id)]
+	}
+	for _, b := range restarted {
+		for id := range engines {
+			b.eventually("all batches", func() bool { return held(b, id, 299) == 3 })
+			b.exact(id)
+			for i := range 300 {
+				want := uint32(3)
+				if i%3 == 0 {
+					want = 1
+				}
+				require.Equal(t, want, held(b, id, i), "worker %d, prompt %d", id, i)
 			}
-			prompt := tokens(int(id)*1000+i, 48)
-			b.eventually(fmt.Sprintf("worker %d, prompt %d", id, i), func() bool { return b.depth(prompt)[fmt.Sprintf("%d/0", id)] == want })
+		}
+	}
+	for _, e := range engines { // each name once: one that was applied twice would stay
+		var all []block.EngineHash
+		for name := uint64(1)<<32 + 1; name <= e.next; name++ {
+			all = append(all, block.EngineHash(name))
+		}
+		e.send(publish.Removed(all))
+	}
+	for _, b := range restarted {
+		for id := range engines {
+			b.eventually("all gone", func() bool { return held(b, id, 299) == 0 })
+			for i := range 300 {
+				require.Zero(t, held(b, id, i), "worker %d, prompt %d", id, i)
+			}
 		}
 	}
 }

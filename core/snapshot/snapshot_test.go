@@ -331,13 +331,15 @@ func TestLongRunsAndForeignSlots(t *testing.T) {
 	c.runs = []tierRun{
 		{event.Device, index.Run{Slots: []worker.Slot{40, 9, 7}, Blocks: long, References: 1 << 20}},
 		{event.Device, index.Run{Slots: []worker.Slot{9}, Blocks: long, References: 1}},
+		{event.Disk, index.Run{Slots: []worker.Slot{7, 40}, Blocks: blocksOf(1, 2), References: MaxReferences}},
 	}
-	file := written(t, c)
+	file := written(t, c, 0) // the same set is told again in the next section
 	require.Less(t, len(file), 17*len(long))
 	got, err := read(bytes.NewReader(file))
 	require.NoError(t, err)
+	require.Equal(t, event.Disk, got.runs[len(got.runs)-1].tier)
 	var together []event.Block
-	for i, run := range got.runs {
+	for i, run := range got.runs[:len(got.runs)-1] {
 		require.Equal(t, []worker.Slot{0, 1}, run.Slots, "by position")
 		require.EqualValues(t, MaxReferences, run.References)
 		require.Equal(t, i > 0, run.HasParent)
