@@ -22,9 +22,10 @@ type shard struct {
 	lists [listShifts]pool
 	sets  sets
 
-	living int // paths that are no ghosts
-	blocks int // that some slot holds
-	pairs  int // of block and slot: the sum of the sizes of the blocks' sets
+	living int  // paths that are no ghosts
+	lost   bool // some path may be without the block before it: unset, every path's parent is where it hangs
+	blocks int  // that some slot holds
+	pairs  int  // of block and slot: the sum of the sizes of the blocks' sets
 
 	work []seg
 	_    [64]byte // keeps neighbours' locks off this cache line
@@ -181,7 +182,7 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 	n := uint32(1)
 	for ; n < room; n++ {
 		seqs[n] = block.Extend(seqs[n-1], blocks[n].Hash)
-		if s.headed(seqs[n], seqs[n-1], blocks[n].Hash) != 0 {
+		if s.lost && s.headed(seqs[n], seqs[n-1], blocks[n].Hash) != 0 {
 			break
 		}
 	}
@@ -386,6 +387,7 @@ func (s *shard) settle(id uint32, p *path, out []seg) {
 // cut makes a path shorter.
 func (s *shard) cut(p *path, n uint32) {
 	a := s.arrays(p)
+	s.lost = s.lost || p.kids > 0
 	p.tail = a.seqAt(p.head, n-1)
 	p.n = uint16(n)
 	have, need := uint32(p.units), unitsFor(n)
@@ -409,8 +411,11 @@ func (s *shard) free(id uint32, p *path) {
 	s.x.arena.put(p.run, uint32(p.units))
 	s.freeList(p)
 	s.unhang(p)
-	s.living--
+	if s.living--; s.living == 0 {
+		s.lost = false
+	}
 	if kids := p.kids; kids > 0 {
+		s.lost = true
 		*p = path{kids: kids, stamp: p.stamp}
 		return
 	}

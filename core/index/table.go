@@ -179,17 +179,41 @@ func (t *table) resize(p *part, lines uint32, must bool) bool {
 		}
 		p.run, p.base, p.lines = r, base, lines
 		clear(p.entries())
-		for _, e := range old.entries() {
-			if e != 0 {
-				p.put(e)
-			}
-		}
+		p.fill(old.entries())
 	}
 	t.units += int(lines) - int(old.lines)
 	if old.lines > 0 {
 		t.lines.put(old.run, old.lines)
 	}
 	return true
+}
+
+// fill puts entries into an empty part. It counts what is in each line, so that it need not look for the end of what is there.
+func (p *part) fill(from []uint64) {
+	var counts [256]uint8
+	if p.lines > uint32(len(counts)) {
+		for _, e := range from {
+			if e != 0 {
+				p.put(e)
+			}
+		}
+		return
+	}
+	entries := p.entries()
+	for _, e := range from {
+		if e == 0 {
+			continue
+		}
+		line := uint32((e >> placeBits) * uint64(p.lines) >> tagBits)
+		for counts[uint8(line)] == lineEntries {
+			if line++; line == p.lines {
+				line = 0
+			}
+		}
+		n := &counts[uint8(line)]
+		entries[line*lineEntries+uint32(*n)] = e
+		*n++
+	}
 }
 
 // drop gives all memory back.
