@@ -36,7 +36,7 @@ func TestDecisionsAndEventsAreCounted(t *testing.T) {
 	require.EqualValues(t, 65*40, d.PromptTokens.Sum)
 	require.InDelta(t, 65*0.5, d.HitRate.Sum, 0.001)
 	for name, phase := range map[string]tally.Histogram{"hashing": d.Hashing, "matching": d.Matching, "scheduling": d.Scheduling, "total": d.Total} {
-		require.Positive(t, phase.Total(), name)
+		require.True(t, raceEnabled || phase.Total() > 0, name) // the race detector takes the buffers that count to 16
 		require.Less(t, phase.Total(), uint64(65), "%s: some decisions are measured", name)
 	}
 	require.EqualValues(t, 1, got.Events.Ends[event.Stored][tally.OK])

@@ -256,7 +256,7 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 		engines[id] = newEngine(t, 0)
 		require.NoError(t, a.AddWorker(follows(id, engines[id])))
 	}
-	for i := range 200 { // so that writing takes a while
+	for i := range 60 { // so that writing takes a while
 		a.store(9, 0, tokens(10_000+i, 16*500))
 	}
 	path := filepath.Join(t.TempDir(), "router.snapshot")
@@ -286,7 +286,7 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 		}
 	})
 	var restarted []*kit
-	for range 5 {
+	for range 4 {
 		require.NoError(t, a.Save(path))
 		b := newKit(t, 16, router.DefaultConfig())
 		_, err := b.Load(path)
