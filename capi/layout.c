@@ -21,7 +21,7 @@ AT(dgo_buffer, size, 16);
 SIZE(dgo_string, 16);
 AT(dgo_string, size, 8);
 
-SIZE(dgo_worker, 128);
+SIZE(dgo_worker, 144);
 AT(dgo_worker, dp_start, 4);
 AT(dgo_worker, dp_size, 8);
 AT(dgo_worker, has_block_size, 12);
@@ -35,8 +35,10 @@ AT(dgo_worker, taints, 96);
 AT(dgo_worker, n_taints, 104);
 AT(dgo_worker, max_num_batched_tokens, 112);
 AT(dgo_worker, total_kv_blocks, 120);
+AT(dgo_worker, adapters, 128);
+AT(dgo_worker, n_adapters, 136);
 
-SIZE(dgo_request, 176);
+SIZE(dgo_request, 200);
 AT(dgo_request, flags, 4);
 AT(dgo_request, lora_name, 8);
 AT(dgo_request, cache_namespace, 24);
@@ -52,6 +54,9 @@ AT(dgo_request, router_config_override, 120);
 AT(dgo_request, policy_class, 136);
 AT(dgo_request, session_id, 152);
 AT(dgo_request, timeout_seconds, 168);
+AT(dgo_request, priority_jump, 176);
+AT(dgo_request, shared_ranges, 184);
+AT(dgo_request, n_shared_ranges, 192);
 
 SIZE(dgo_choice, 24);
 AT(dgo_choice, dp_rank, 4);
@@ -87,6 +92,7 @@ VALUE(DGO_CANCELLED, 18);
 VALUE(DGO_WORKER_ERROR, 19);
 VALUE(DGO_FILE_ERROR, 20);
 VALUE(DGO_SNAPSHOT_REFUSED, 21);
+VALUE(DGO_SESSION_MOVED, 22);
 VALUE(DGO_APPLY_SET, 1);
 VALUE(DGO_REQUEST_WORKER_ID, 1);
 VALUE(DGO_REQUEST_DP_RANK, 2);

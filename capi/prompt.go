@@ -16,10 +16,7 @@ import (
 //export dgo_go_router_best_worker
 func dgo_go_router_best_worker(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q *C.dgo_request, choice *C.dgo_choice, e *C.dgo_error) C.dgo_status {
 	return routerCall(h, e, func(r *router.Router) error {
-		if choice == nil {
-			return out(choice, "choice")
-		}
-		if err := sized(choice, &choice.struct_size, "choice"); err != nil {
+		if err := checkChoice(choice); err != nil {
 			return err
 		}
 		var req router.Request
@@ -30,10 +27,21 @@ func dgo_go_router_best_worker(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q
 		if err != nil {
 			return err
 		}
-		choice.worker_id, choice.dp_rank = C.uint64_t(chosen.WorkerID), C.uint32_t(chosen.DPRank)
-		choice.overlap_blocks = C.uint32_t(chosen.OverlapBlocks)
+		giveChoice(choice, chosen)
 		return nil
 	})
+}
+
+func checkChoice(choice *C.dgo_choice) error {
+	if choice == nil {
+		return out(choice, "choice")
+	}
+	return sized(choice, &choice.struct_size, "choice")
+}
+
+func giveChoice(choice *C.dgo_choice, chosen router.Choice) {
+	choice.worker_id, choice.dp_rank = C.uint64_t(chosen.WorkerID), C.uint32_t(chosen.DPRank)
+	choice.overlap_blocks = C.uint32_t(chosen.OverlapBlocks)
 }
 
 //export dgo_go_router_explain

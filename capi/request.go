@@ -8,6 +8,7 @@ import "C"
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
@@ -29,6 +30,9 @@ func prompt(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, p *router.Prompt) 
 	if p.CacheNamespace, _, err = textOf(&q.cache_namespace, "cache_namespace"); err != nil {
 		return err
 	}
+	if p.Shared, err = view[[2]uint32](member(&q.shared_ranges, q.n_shared_ranges), q.n_shared_ranges, C.DGO_WORKER_IDS_MAX, "shared_ranges"); err != nil {
+		return err
+	}
 	infos, err := bytesOf(&q.block_mm_infos, "block_mm_infos")
 	if err != nil || infos == nil {
 		return err
@@ -37,8 +41,7 @@ func prompt(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, p *router.Prompt) 
 	return err
 }
 
-// request reads everything of a request. What belongs to request queues is checked, and has no effect as long as there are
-// none; session affinity is refused, since a session that is not kept together is a broken promise.
+// request reads everything of a request.
 func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request) error {
 	if err := prompt(tokens, n, q, &r.Prompt); err != nil || q == nil {
 		return err
@@ -51,18 +54,23 @@ func request(tokens *C.uint32_t, n C.size_t, q *C.dgo_request, r *router.Request
 	if r.ID, r.Book, err = textOf(&q.request_id, "request_id"); err != nil {
 		return err
 	}
-	if _, _, err = textOf(&q.policy_class, "policy_class"); err != nil {
+	if r.PolicyClass, _, err = textOf(&q.policy_class, "policy_class"); err != nil {
 		return err
 	}
-	session, affinity, err := textOf(&q.session_id, "session_id")
-	if err != nil {
+	if r.SessionID, _, err = textOf(&q.session_id, "session_id"); err != nil {
 		return err
 	}
-	if affinity {
-		return fmt.Errorf("%w: session_id=%q: there is no session affinity in this version", router.ErrNotImplemented, session)
-	}
-	if timeout := float64(q.timeout_seconds); q.flags&C.DGO_REQUEST_TIMEOUT != 0 && !(timeout >= 0 && timeout <= math.MaxFloat64) {
-		return fmt.Errorf("%w: timeout=%v, expected seconds, finite and >= 0", errArgument, timeout)
+	r.StrictPriority, r.PriorityJump = uint32(q.strict_priority), float64(q.priority_jump)
+	if q.flags&C.DGO_REQUEST_TIMEOUT != 0 {
+		timeout := float64(q.timeout_seconds)
+		if !(timeout >= 0 && timeout <= math.MaxFloat64) {
+			return fmt.Errorf("%w: timeout=%v, expected seconds, finite and >= 0", errArgument, timeout)
+		}
+		wait := time.Duration(math.MaxInt64)
+		if timeout < wait.Seconds() {
+			wait = time.Duration(timeout * float64(time.Second))
+		}
+		r.Timeout = &wait
 	}
 	overrides, err := bytesOf(&q.router_config_override, "router_config_override")
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
 
-// served is a router with what shows it to Prometheus.
+// served is a router with what shows it to Prometheus, and with the requests that wait.
 type served struct {
 	*router.Router
 	exporter *metrics.Exporter
+	waits    *waits
 }
 
 var routers = &table[served]{kind: kindRouter}
@@ -55,7 +56,7 @@ func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t,
 			r.Close()
 			return err
 		}
-		h, err := routers.add(&served{r, exporter})
+		h, err := routers.add(&served{r, exporter, newWaits()})
 		if err != nil {
 			r.Close()
 			return err
@@ -82,6 +83,7 @@ func dgo_go_router_close(h C.dgo_router, e *C.dgo_error) C.dgo_status {
 		r, err := routers.remove(handle(h))
 		if r != nil {
 			r.Close()
+			r.waits.close()
 		}
 		return err
 	})
@@ -167,21 +169,30 @@ func workerSpec(w *C.dgo_worker) (router.Worker, error) {
 	if spec.Host, _, err = textOf(&w.host, "host"); err != nil {
 		return spec, err
 	}
-	taints, err := view[C.dgo_string](member(&w.taints, w.n_taints), w.n_taints, C.DGO_WORKER_IDS_MAX, "taints")
-	if err != nil {
+	if spec.Taints, err = texts(member(&w.taints, w.n_taints), w.n_taints, "taints"); err != nil {
 		return spec, err
 	}
-	for i := range taints {
-		taint, ok, err := textOf(&taints[i], "taint")
+	spec.Adapters, err = texts(member(&w.adapters, w.n_adapters), w.n_adapters, "adapters")
+	return spec, err
+}
+
+// texts copies an array of strings that must all be there.
+func texts(p *C.dgo_string, n C.size_t, name string) (list []string, err error) {
+	strings, err := view[C.dgo_string](p, n, C.DGO_WORKER_IDS_MAX, name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range strings {
+		s, ok, err := textOf(&strings[i], name)
 		if err != nil {
-			return spec, err
+			return nil, err
 		}
 		if !ok {
-			return spec, fmt.Errorf("%w: taints[%d] is NULL", errArgument, i)
+			return nil, fmt.Errorf("%w: %s[%d] is NULL", errArgument, name, i)
 		}
-		spec.Taints = append(spec.Taints, taint)
+		list = append(list, s)
 	}
-	return spec, nil
+	return list, nil
 }
 
 // endpoints reads a base endpoint, or a JSON object from rank to endpoint.

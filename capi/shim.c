@@ -88,6 +88,7 @@ PUBLIC const char *dgo_status_name(dgo_status status) {
     NAME(WORKER_ERROR);
     NAME(FILE_ERROR);
     NAME(SNAPSHOT_REFUSED);
+    NAME(SESSION_MOVED);
   }
   return NULL;
 #undef NAME
@@ -138,6 +139,34 @@ PUBLIC dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *toke
   ENTER(error);
   return dgo_go_router_best_worker(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
                                    OBJECT(dgo_choice, choice), error);
+}
+
+PUBLIC dgo_status dgo_router_submit(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
+                                    dgo_choice *choice, uint64_t *ticket, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_submit(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                              OBJECT(dgo_choice, choice), OBJECT(uint64_t, ticket), error);
+}
+
+PUBLIC dgo_status dgo_router_wait(dgo_router router, uint64_t ticket, uint32_t timeout_ms, dgo_choice *choice, int32_t *done,
+                                  dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_wait(router, ticket, timeout_ms, OBJECT(dgo_choice, choice), OBJECT(int32_t, done), error);
+}
+
+PUBLIC dgo_status dgo_router_cancel(dgo_router router, uint64_t ticket, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_cancel(router, ticket, error);
+}
+
+PUBLIC dgo_status dgo_router_ready_fd(dgo_router router, int *fd, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_ready_fd(router, OBJECT(int, fd), error);
+}
+
+PUBLIC dgo_status dgo_router_ready(dgo_router router, uint64_t *tickets, size_t capacity, size_t *count, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_ready(router, ARRAY(uint64_t, tickets, capacity), capacity, OBJECT(size_t, count), error);
 }
 
 PUBLIC dgo_status dgo_router_mark_prefill_complete(dgo_router router, const char *request_id, size_t request_id_size,

@@ -87,17 +87,18 @@ enum {
   DGO_DUPLICATE_WORKER = 8,     /* the worker id is registered with other endpoints */
   DGO_NO_WORKERS = 9,           /* no registered worker is eligible; it may work once one joins */
   DGO_OVERLOADED = 10,          /* a limit of the library or of the workers is reached; try again later */
-  DGO_QUEUE_LIMIT_EXCEEDED = 11, /* reserved for request queues */
+  DGO_QUEUE_LIMIT_EXCEEDED = 11, /* the request would have to wait, and as many wait as may */
   DGO_TIMEOUT = 12,             /* nothing came in the time given */
   DGO_CLOSED = 13,              /* the handle was closed */
   DGO_FORKED = 14,              /* the process was forked after the library was loaded */
   DGO_EVENT_REFUSED = 15,       /* the event contradicts what the rank holds (unknown parent, broken chain) */
   DGO_CANNOT_CONNECT = 16,      /* an address cannot be bound or reached */
   DGO_DISCONNECTED = 17,        /* reserved for the request plane */
-  DGO_CANCELLED = 18,           /* reserved for the request plane */
+  DGO_CANCELLED = 18,           /* the request was cancelled while it waited */
   DGO_WORKER_ERROR = 19,        /* reserved for the request plane */
   DGO_FILE_ERROR = 20,          /* a file cannot be read or written */
-  DGO_SNAPSHOT_REFUSED = 21     /* the file is no snapshot that this router can load */
+  DGO_SNAPSHOT_REFUSED = 21,    /* the file is no snapshot that this router can load */
+  DGO_SESSION_MOVED = 22        /* session_affinity_mode "hard": the session's own rank cannot be chosen; ask again to tie it anew */
 };
 
 /* Where a failed call explains itself. Caller-owned; 512 bytes; set struct_size = sizeof(dgo_error). */
@@ -187,6 +188,10 @@ typedef struct dgo_worker {
   size_t n_taints;
   uint64_t max_num_batched_tokens; /* capacity the engine reports; 0 = unknown */
   uint64_t total_kv_blocks;        /* likewise */
+  /* n_adapters names of LoRA adapters that are loaded; may be NULL if 0. Requests for one that any worker names go to those
+   * that name it, if they can. */
+  const dgo_string *adapters;
+  size_t n_adapters;
 } dgo_worker;
 
 /* dgo_router_add_worker: register a worker; it is a candidate at once. Connections are made in the background, whether
@@ -240,15 +245,21 @@ typedef struct dgo_request {
   /* Who may be chosen. */
   uint64_t worker_id;
   uint32_t dp_rank;
-  uint32_t strict_priority;           /* kept for request queues */
+  uint32_t strict_priority;           /* of those that wait, higher goes first */
   const uint64_t *allowed_worker_ids; /* NULL: all; otherwise only these n_allowed_worker_ids */
   size_t n_allowed_worker_ids;
   dgo_string routing_constraints;     /* JSON object: {"required_taints":[...],"preferred_taints":{"taint":weight}} */
   /* How the choice is made. */
   dgo_string router_config_override;  /* JSON object: overlap_score_credit, prefill_load_scale, router_temperature, ... */
-  dgo_string policy_class;
-  dgo_string session_id;              /* none: there is no session affinity in this version (DGO_NOT_IMPLEMENTED) */
-  double timeout_seconds;             /* how long the request may queue; finite, >= 0 */
+  dgo_string policy_class;            /* how it waits: a class or family of the policy file; one not known is the default */
+  dgo_string session_id;              /* at most 256 bytes: prefers the rank that served the session, and a booking ties it to the
+                                         chosen one. Without session_affinity_ttl_secs in the configuration it has no effect */
+  double timeout_seconds;             /* how long the request may wait; finite, >= 0 */
+  double priority_jump;               /* seconds of head start, or weight, of those that wait; finite */
+  /* What a cache that all ranks share holds of the prompt: n_shared_ranges pairs [start, end) of block positions, ascending,
+   * apart. */
+  const uint32_t *shared_ranges;
+  size_t n_shared_ranges;
 } dgo_request;
 
 /* A chosen worker. Caller-owned; set struct_size. */
@@ -265,10 +276,47 @@ typedef struct dgo_choice {
  *   request  [in]  may be NULL.
  *   choice   [out] required.
  * Cost: about 3 microseconds for 4,096 tokens; no allocation without a request id.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_DUPLICATE_REQUEST |
- *          DGO_WORKER_NOT_FOUND (a pinned worker or rank) | DGO_NO_WORKERS. */
+ * Returns, the first that holds: DGO_BAD_HANDLE | DGO_INVALID_ARGUMENT | DGO_CLOSED | DGO_WORKER_NOT_FOUND (a pinned worker or
+ *          rank) | DGO_NO_WORKERS | DGO_OVERLOADED (every rank that fits is beyond a limit of the configuration) | DGO_TIMEOUT (the
+ *          request has to wait: dgo_router_submit) | DGO_DUPLICATE_REQUEST | DGO_SESSION_MOVED | DGO_OK. */
 dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
                                   dgo_choice *choice, dgo_error *error);
+
+/* dgo_router_submit: dgo_router_best_worker for a request that may wait (router_queue_threshold, router_policy_config). It goes
+ * when a request ends or its prefill does, a worker joins or leaves, or a booking expires; in the step in which it goes it is
+ * booked. Requests without an id wait too.
+ *   choice  [out] required; filled in if the request need not wait.
+ *   ticket  [out] 0 if the choice was made. Otherwise give it to dgo_router_wait or dgo_router_cancel, which end it.
+ * Returns: as dgo_router_best_worker; DGO_TIMEOUT only if timeout_seconds is 0; DGO_QUEUE_LIMIT_EXCEEDED (the class holds as
+ *          many as it may). */
+dgo_status dgo_router_submit(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
+                             dgo_choice *choice, uint64_t *ticket, dgo_error *error);
+
+/* dgo_router_wait: take the result of a ticket, once.
+ *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX.
+ *   choice      [out] required; filled in if done.
+ *   done        [out] required; 0: the request still waits, and so does the ticket.
+ * Blocks: up to timeout_ms.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (no such ticket) or how the request ended, as
+ *          dgo_router_best_worker: DGO_TIMEOUT if it waited longer than it may. After any of those the ticket is gone. */
+dgo_status dgo_router_wait(dgo_router router, uint64_t ticket, uint32_t timeout_ms, dgo_choice *choice, int32_t *done,
+                           dgo_error *error);
+
+/* dgo_router_cancel: give a request up, and its ticket. If it was chosen for already and nobody took that, its booking is freed.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (no such ticket: its result was taken). */
+dgo_status dgo_router_cancel(dgo_router router, uint64_t ticket, dgo_error *error);
+
+/* dgo_router_ready_fd: a descriptor that is readable while tickets of this router are done, for an event loop. It stays the
+ * router's: only poll it, and stop before dgo_router_close closes it. Linux (an eventfd).
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED (no eventfd on this system). */
+dgo_status dgo_router_ready_fd(dgo_router router, int *fd, dgo_error *error);
+
+/* dgo_router_ready: which tickets are done since dgo_router_ready_fd was called first, each once or more. Take their results with
+ * dgo_router_wait. A ticket can be listed before its dgo_router_submit returns.
+ *   tickets  [out] room for `capacity`; capacity is at least 1.
+ *   count    [out] how many were written. If there are more, the descriptor stays readable.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_ready(dgo_router router, uint64_t *tickets, size_t capacity, size_t *count, dgo_error *error);
 
 /* dgo_router_mark_prefill_complete: the request's first output token came: its prompt no longer loads the worker. Marking
  * twice is fine.

@@ -21,7 +21,7 @@ static void library(void) {
   CHECK(strcmp(dgo_version(), DGO_VERSION) == 0);
   CHECK(strcmp(dgo_status_name(DGO_OK), "OK") == 0);
   CHECK(strcmp(dgo_status_name(DGO_WORKER_ERROR), "WORKER_ERROR") == 0);
-  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(22) == NULL && dgo_status_name(INT32_MAX) == NULL);
+  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(23) == NULL && dgo_status_name(INT32_MAX) == NULL);
   dgo_buffer_free(NULL);
   dgo_buffer empty = {.struct_size = sizeof empty};
   dgo_buffer_free(&empty);
@@ -84,6 +84,14 @@ static void with(dgo_router router, dgo_status want) {
   STATUS(want, dgo_router_workers(router, &buffer, NULL));
   STATUS(want, dgo_router_apply_event(router, 1, "{}", 2, 0, NULL));
   STATUS(want, dgo_router_best_worker(router, tokens, 8, &request, &choice, NULL));
+  uint64_t ticket;
+  int32_t done;
+  int fd;
+  STATUS(want, dgo_router_submit(router, tokens, 8, &request, &choice, &ticket, NULL));
+  STATUS(want, dgo_router_wait(router, 1, 0, &choice, &done, NULL));
+  STATUS(want, dgo_router_cancel(router, 1, NULL));
+  STATUS(want, dgo_router_ready_fd(router, &fd, NULL));
+  STATUS(want, dgo_router_ready(router, &ticket, 1, &count, NULL));
   STATUS(want, dgo_router_mark_prefill_complete(router, "a", 1, NULL));
   STATUS(want, dgo_router_free(router, "a", 1, NULL));
   STATUS(want, dgo_router_add_output_block(router, "a", 1, 1, NULL, NULL));
@@ -146,6 +154,7 @@ static void workers(dgo_router router) {
   BAD_WORKER(topic, dgo_text("\xc3"));
   BAD_WORKER(n_taints, 1);
   BAD_WORKER(n_taints, SIZE_MAX);
+  BAD_WORKER(n_adapters, 1);
   dgo_string none = {NULL, 0};
   dgo_worker tainted = worker;
   tainted.taints = &none;

@@ -159,7 +159,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 	}
 	require.EqualValues(t, stats.Bytes, bytes, "the parts are the whole")
 	require.Contains(t, rows, `dynamo_go_index_bytes{part="names",router_id="r"}`)
-	require.NotContains(t, page, "queue", "nothing waits here")
+	require.NotContains(t, page, "router_queue", "nothing waits here")
 }
 
 func TestNamesAndTypesAreGood(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
@@ -28,6 +29,18 @@ type Config struct {
 	// OverlapScoreWeight is deprecated: it sets PrefillLoadScale, and 0 also sets OverlapScoreCredit to 0.
 	OverlapScoreWeight *float64 `json:"overlap_score_weight"`
 
+	// A rank beyond any of these takes no request; null is no limit (schedule.Limits). Dynamo's LoadThresholdConfig.
+	ActiveDecodeBlocksThreshold      *float64 `json:"active_decode_blocks_threshold"`       // of the rank's TotalKVBlocks, 0 to 1
+	ActivePrefillTokensThreshold     *uint64  `json:"active_prefill_tokens_threshold"`      // prompt tokens
+	ActivePrefillTokensThresholdFrac *float64 `json:"active_prefill_tokens_threshold_frac"` // of its MaxNumBatchedTokens
+
+	// Session affinity (Request.SessionID, package affinity). The names are those of Dynamo's KvRouter.
+	SessionAffinityTTLSecs *int64 `json:"session_affinity_ttl_secs"` // since the last request ended, 1 to 31,536,000; null: no affinity
+	SessionAffinityMode    string `json:"session_affinity_mode"`     // "hard" or "soft"; "hard"
+
+	WorkerType string `json:"worker_type"` // of all workers: "aggregated", "prefill", "decode" or "encode"
+	ModelName  string `json:"model_name"`  // whose profile of the policy file holds; "" is the one for all models
+
 	RouterTrackActiveBlocks  bool `json:"router_track_active_blocks"`  // count decode blocks of active requests; true
 	RouterAssumeKVReuse      bool `json:"router_assume_kv_reuse"`      // blocks shared by active requests count once; true
 	RouterTrackPrefillTokens bool `json:"router_track_prefill_tokens"` // count prefill still to do; true
@@ -45,18 +58,23 @@ type Config struct {
 	RouterApproximateCachePolicy string   `json:"router_approximate_cache_policy"` // "ttl"
 	RouterPredictedTTLSecs       *float64 `json:"router_predicted_ttl_secs"`       // null: nothing is presumed
 
+	// RouterTrackOutputBlocks makes who carries requests book what they generate (AddOutputBlock, which always works).
+	RouterTrackOutputBlocks bool             `json:"router_track_output_blocks"` // false
+	RouterPrefillLoadModel  PrefillLoadModel `json:"router_prefill_load_model"`  // "none"
+	SharedCacheMultiplier   *float64         `json:"shared_cache_multiplier"`    // credit of a block in a shared cache (Prompt.Shared), 0 to 1; null is 0.5
+
+	// When requests wait until a rank is less busy (package queue). Without a threshold or a policy file none does.
+	RouterQueueThreshold *float64 `json:"router_queue_threshold"` // a rank with more prompt tokens, as a multiple of its MaxNumBatchedTokens, is busy
+	RouterQueuePolicy    string   `json:"router_queue_policy"`    // "fcfs", "lcfs" or "wspt"
+	RouterPolicyConfig   *string  `json:"router_policy_config"`   // path of a YAML policy file; it replaces both of the above
+
 	HostCacheHitWeight                    float64  `json:"host_cache_hit_weight"`
 	DiskCacheHitWeight                    float64  `json:"disk_cache_hit_weight"`
 	RouterReplicaSync                     bool     `json:"router_replica_sync"`
-	RouterTrackOutputBlocks               bool     `json:"router_track_output_blocks"`
-	RouterPrefillLoadModel                string   `json:"router_prefill_load_model"`
-	RouterQueueThreshold                  *float64 `json:"router_queue_threshold"`
 	RouterEventThreads                    int      `json:"router_event_threads"`
-	RouterQueuePolicy                     string   `json:"router_queue_policy"`
 	UseRemoteIndexer                      bool     `json:"use_remote_indexer"`
 	ServeIndexer                          bool     `json:"serve_indexer"`
 	EnableSessionPrefixIndex              bool     `json:"enable_session_prefix_index"`
-	SharedCacheMultiplier                 *float64 `json:"shared_cache_multiplier"`
 	SharedCacheType                       string   `json:"shared_cache_type"`
 	ConditionalDisaggEnabled              bool     `json:"conditional_disagg_enabled"`
 	ConditionalDisaggPolicy               string   `json:"conditional_disagg_policy"`
@@ -64,7 +82,6 @@ type Config struct {
 	ConditionalDisaggEffISLRatioThreshold float64  `json:"conditional_disagg_eff_isl_ratio_threshold"`
 	ConditionalDisaggPrefillBusyThreshold *float64 `json:"conditional_disagg_prefill_busy_threshold"`
 	ConditionalDisaggDecodeBusyThreshold  *float64 `json:"conditional_disagg_decode_busy_threshold"`
-	RouterPolicyConfig                    *string  `json:"router_policy_config"`
 	RouterPrefillPolicy                   *string  `json:"router_prefill_policy"`
 	RouterDecodePolicy                    *string  `json:"router_decode_policy"`
 	RouterTrackingHash                    string   `json:"router_tracking_hash"`
@@ -91,7 +108,8 @@ func DefaultConfig() Config {
 		UseKVEvents:                           true,
 		HostCacheHitWeight:                    w.HostWeight,
 		DiskCacheHitWeight:                    w.DiskWeight,
-		RouterPrefillLoadModel:                "none",
+		SessionAffinityMode:                   affinity.Hard.String(),
+		WorkerType:                            "aggregated",
 		RouterTTLSecs:                         120,
 		RouterApproximateCachePolicy:          "ttl",
 		RouterEventThreads:                    4,
@@ -120,6 +138,20 @@ var working = map[string]bool{
 	"max_bytes":             true,
 	"host_cache_hit_weight": true,
 	"disk_cache_hit_weight": true,
+
+	"active_decode_blocks_threshold":       true,
+	"active_prefill_tokens_threshold":      true,
+	"active_prefill_tokens_threshold_frac": true,
+	"session_affinity_ttl_secs":            true,
+	"session_affinity_mode":                true,
+	"worker_type":                          true,
+	"model_name":                           true,
+	"router_track_output_blocks":           true,
+	"router_prefill_load_model":            true,
+	"shared_cache_multiplier":              true,
+	"router_queue_threshold":               true,
+	"router_queue_policy":                  true,
+	"router_policy_config":                 true,
 
 	"use_kv_events":                   true,
 	"router_ttl_secs":                 true,
@@ -212,6 +244,7 @@ func (c Config) Validate() error {
 		faults = append(faults, fmt.Errorf("%w: max_bytes=%d must be 0 or at least %d", ErrInvalidArgument, c.MaxBytes, int64(MinMaxBytes)))
 	}
 	faults = append(faults, c.presumption()...)
+	faults = append(faults, c.features()...)
 	if len(faults) == 0 {
 		faults = c.unimplemented()
 	}
@@ -254,6 +287,10 @@ func (c Config) Weights() schedule.Weights {
 		DiskWeight:                c.DiskCacheHitWeight,
 		Temperature:               c.RouterTemperature,
 		MinOverlapBlocks:          c.OverlapScoreMinBlocks,
+	}
+	w.SharedMultiplier = defaultSharedMultiplier
+	if c.SharedCacheMultiplier != nil {
+		w.SharedMultiplier = *c.SharedCacheMultiplier
 	}
 	if c.OverlapScoreWeight != nil {
 		w.SetOverlapScoreWeight(*c.OverlapScoreWeight)

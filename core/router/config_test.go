@@ -45,13 +45,14 @@ func TestConfigJSON(t *testing.T) {
 		`{"max_bytes": 1000}`:            router.ErrInvalidArgument,
 		`{"use_remote_indexer": true}`:   router.ErrNotImplemented,
 
-		`{"use_kv_events": false, "router_predicted_ttl_secs": 1}`: router.ErrInvalidArgument,
-		`{"router_approximate_cache_policy": "lru"}`:               router.ErrInvalidArgument,
-		`{"router_approximate_cache_policy": "x"}`:                 router.ErrInvalidArgument,
-		`{"router_predicted_ttl_secs": -1}`:                        router.ErrInvalidArgument,
-		`{"router_queue_threshold": 1}`:                            router.ErrNotImplemented,
-		`{"router_policy_config": "p.yaml"}`:                       router.ErrNotImplemented,
-		`{"router_track_output_blocks": true}`:                     router.ErrNotImplemented,
+		`{"use_kv_events": false, "router_predicted_ttl_secs": 1}`:                  router.ErrInvalidArgument,
+		`{"router_approximate_cache_policy": "lru"}`:                                router.ErrInvalidArgument,
+		`{"router_approximate_cache_policy": "x"}`:                                  router.ErrInvalidArgument,
+		`{"router_predicted_ttl_secs": -1}`:                                         router.ErrInvalidArgument,
+		`{"router_queue_threshold": -1}`:                                            router.ErrInvalidArgument,
+		`{"use_remote_indexer": true, "serve_indexer": true}`:                       router.ErrNotImplemented,
+		`{"router_policy_config": "p.yaml"}`:                                        router.ErrInvalidArgument,
+		`{"router_track_output_blocks": true, "router_track_active_blocks": false}`: router.ErrInvalidArgument,
 	} {
 		_, err := router.ParseConfig([]byte(text))
 		require.ErrorIs(t, err, want, text)

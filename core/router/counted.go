@@ -34,7 +34,7 @@ func (w *stopwatch) lap() (at time.Time) {
 
 // count counts a decision that has just been made, or has failed. r.mu is held.
 func (r *Router) count(s *scratch, q *Request, cached int64, err error) {
-	d := tally.Decision{Booked: q.Book, PromptTokens: len(q.Tokens), CachedTokens: int(cached)}
+	d := tally.Decision{Booked: q.Book, PromptTokens: s.isl, CachedTokens: int(cached)}
 	if w := &s.watch; !w.begun.IsZero() {
 		end := time.Now()
 		d.Hashing, d.Matching = w.hashed.Sub(w.begun).Nanoseconds(), w.matched.Sub(w.hashed).Nanoseconds()
@@ -47,9 +47,14 @@ func (r *Router) count(s *scratch, q *Request, cached int64, err error) {
 func newDecisions() *tally.Decisions {
 	return tally.NewDecisions(
 		tally.Kind{Name: "no_workers", Err: ErrNoWorkers},
+		tally.Kind{Name: "overloaded", Err: ErrOverloaded},
 		tally.Kind{Name: "worker_not_found", Err: ErrWorkerNotFound},
 		tally.Kind{Name: "duplicate_request", Err: ErrDuplicateRequest},
 		tally.Kind{Name: "invalid_argument", Err: ErrInvalidArgument},
+		tally.Kind{Name: "session_moved", Err: ErrSessionMoved},
+		tally.Kind{Name: "queue_limit", Err: ErrQueueLimitExceeded},
+		tally.Kind{Name: "timeout", Err: ErrTimeout},
+		tally.Kind{Name: "cancelled", Err: ErrCancelled},
 	)
 }
 

@@ -30,8 +30,9 @@ func TestDecisionsAndEventsAreCounted(t *testing.T) {
 	got, err := k.Tally()
 	require.NoError(t, err)
 	d := got.Decisions
-	require.Equal(t, []tally.Outcome{{Name: tally.Chosen, Count: 65}, {Name: "no_workers", Count: 1}, {Name: "worker_not_found", Count: 1},
-		{Name: "duplicate_request", Count: 1}, {Name: "invalid_argument"}, {Name: tally.Other}}, d.Outcomes)
+	require.Equal(t, []tally.Outcome{{Name: tally.Chosen, Count: 65}, {Name: "no_workers", Count: 1}, {Name: "overloaded"}, {Name: "worker_not_found", Count: 1},
+		{Name: "duplicate_request", Count: 1}, {Name: "invalid_argument"}, {Name: "session_moved"}, {Name: "queue_limit"}, {Name: "timeout"},
+		{Name: "cancelled"}, {Name: tally.Other}}, d.Outcomes)
 	require.EqualValues(t, 1, d.Booked)
 	require.EqualValues(t, 65*40, d.PromptTokens.Sum)
 	require.InDelta(t, 65*0.5, d.HitRate.Sum, 0.001)

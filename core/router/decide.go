@@ -3,10 +3,13 @@ package router
 import (
 	"errors"
 	"fmt"
+	"math"
 
+	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tier"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -33,6 +36,11 @@ type scratch struct {
 	depths     []uint32      // of their device matches, by slot
 	starts     []tier.Start
 	extensions []tier.Extension
+
+	isl         int      // tokens of the prompt
+	beyond      []uint32 // of view.Shared
+	constraints schedule.Constraints
+	home        schedule.Home
 }
 
 // see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
@@ -45,6 +53,7 @@ func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 		return ErrClosed
 	}
 	r.gather(s)
+	r.share(s, p.Shared)
 	return body(s)
 }
 
@@ -56,6 +65,7 @@ func (r *Router) match(s *scratch, p *Prompt) {
 	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], p.Tokens, r.blockSize, id)
 	*id = block.Identity{}
 	s.watch.hashed = s.watch.lap()
+	s.isl = len(p.Tokens)
 	for {
 		epoch := r.epoch.Load()
 		r.matchBlocks(s)
@@ -110,20 +120,36 @@ func (r *Router) terms(o *schedule.Overrides) terms {
 
 // check refuses what would make the decision meaningless.
 func (q *Request) check() error {
-	return errors.Join(q.Overrides.Validate(), q.Constraints.Validate())
+	if err := errors.Join(q.Overrides.Validate(), q.Constraints.Validate(), checkShared(q.Shared)); err != nil {
+		return err
+	}
+	if err := affinity.CheckID(q.SessionID); err != nil {
+		return fmt.Errorf("%w: session_id: %w", ErrInvalidArgument, err)
+	}
+	if math.IsNaN(q.PriorityJump) || math.IsInf(q.PriorityJump, 0) {
+		return fmt.Errorf("%w: priority_jump=%v must be finite", ErrInvalidArgument, q.PriorityJump)
+	}
+	return nil
 }
 
-// score fills s.candidates and s.scores for the eligible ranks. r.mu is held.
-func (r *Router) score(s *scratch, q *Request, t *terms) error {
+// eligible fills s.candidates with the ranks that a request may go to, by the loads of s.view. r.mu is held.
+func (r *Router) eligible(s *scratch, q *Request) error {
 	s.candidates = r.slots
-	if len(r.slots) == 0 || !q.Constraints.Free() || !r.limits.Off() {
-		var err error
-		s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, &q.Constraints, s.view.Loads, &r.limits)
-		s.candidates = s.eligible
-		if err != nil {
-			return eligibility(err)
-		}
+	c := r.wishes(s, q)
+	if len(r.slots) > 0 && c.Free() && r.limits.Off() {
+		return nil
 	}
+	var err error
+	s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, c, s.view.Loads, &r.limits)
+	s.candidates = s.eligible
+	if err != nil {
+		return eligibility(err)
+	}
+	return nil
+}
+
+// score fills s.scores for the candidates. r.mu is held.
+func (r *Router) score(s *scratch, q *Request, t *terms) {
 	if len(q.Constraints.PreferredTaints) > 0 {
 		s.taints = sized(s.taints, s.view.Slots)
 		for i := range r.targets {
@@ -131,15 +157,14 @@ func (r *Router) score(s *scratch, q *Request, t *terms) error {
 		}
 		s.view.Taints = s.taints
 	}
-	req := r.shape(s, &q.Prompt, t)
+	req := r.shape(s, t)
 	req.Pinned = q.Constraints.HasWorker
 	s.scores.Compute(&s.view, s.candidates, &req, &t.weights)
-	return nil
 }
 
 // shape is what the cost needs to know of a request; s.view is told what its blocks can be shared with.
-func (r *Router) shape(s *scratch, p *Prompt, t *terms) schedule.Request {
-	req := schedule.Request{ISLTokens: len(p.Tokens), BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, Role: schedule.RoleAggregated}
+func (r *Router) shape(s *scratch, t *terms) schedule.Request {
+	req := schedule.Request{ISLTokens: s.isl, BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, Role: r.role}
 	if r.config.RouterTrackActiveBlocks {
 		req.Blocks = len(s.sequences)
 	}
@@ -156,55 +181,74 @@ func eligibility(err error) error {
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	case errors.Is(err, schedule.ErrUnknownWorker), errors.Is(err, schedule.ErrUnknownRank):
 		return fmt.Errorf("%w: %w", ErrWorkerNotFound, err)
-	case errors.Is(err, schedule.ErrMissingTaint), errors.Is(err, schedule.ErrOverloaded):
+	case errors.Is(err, schedule.ErrMissingTaint):
 		return fmt.Errorf("%w: %w", ErrNoWorkers, err)
 	}
 	return err
 }
 
 // BestWorker chooses a worker rank for a request and, if q.Book is set, books the request there in the same step. Without
-// it nothing changes. Errors: ErrInvalidArgument (also a pinned worker that is not allowed), ErrWorkerNotFound (a pinned worker
-// or rank), ErrNoWorkers, ErrDuplicateRequest, ErrClosed.
+// it nothing changes. It never waits: a request that has to (package queue) is ErrTimeout; see Wait and Submit.
+//
+// Errors, of which the first that holds is returned: ErrInvalidArgument; ErrClosed; of eligibility ErrInvalidArgument (a pinned
+// worker that is not allowed), ErrWorkerNotFound (a pinned worker or rank), ErrNoWorkers, ErrOverloaded; ErrTimeout;
+// ErrDuplicateRequest; ErrSessionMoved.
 func (r *Router) BestWorker(q *Request) (Choice, error) {
-	if err := q.check(); err != nil {
-		return Choice{}, err
-	}
-	t := r.terms(&q.Overrides)
-	var choice Choice
-	err := r.see(&q.Prompt, func(s *scratch) error {
-		k, err := r.place(s, q, &t)
-		if err != nil {
-			r.count(s, q, 0, err)
-			return err
-		}
-		r.count(s, q, r.cached(s, k.slot, &t.weights), nil)
-		choice = Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}
-		return nil
-	})
+	choice, _, err := r.request(q, nil)
 	return choice, err
 }
 
-// place picks a rank, and records what the request asks to be recorded. r.mu is held.
-func (r *Router) place(s *scratch, q *Request, t *terms) (*rank, error) {
-	if err := r.score(s, q, t); err != nil {
-		return nil, err
+// request decides at once or, if the request has to wait, calls push for a ticket; without push that is ErrTimeout.
+func (r *Router) request(q *Request, push func(*scratch, terms, queue.Request) (*Ticket, error)) (choice Choice, waits *Ticket, err error) {
+	if err := q.check(); err != nil {
+		return Choice{}, nil, err
 	}
+	t := r.terms(&q.Overrides)
+	err = r.see(&q.Prompt, func(s *scratch) (err error) {
+		if err = r.eligible(s, q); err == nil && r.queue != nil {
+			if place, wait := r.mustWait(s, q, &t); wait {
+				if push == nil || q.Timeout != nil && *q.Timeout <= 0 {
+					return fmt.Errorf("%w: the request has to wait, as %d others do", ErrTimeout, r.queue.Len())
+				}
+				waits, err = push(s, t, place)
+				return err
+			}
+		}
+		if err == nil {
+			choice, err = r.decide(s, q, &t)
+		}
+		if err != nil {
+			r.count(s, q, 0, err)
+		}
+		return err
+	})
+	return choice, waits, err
+}
+
+// decide picks one of the candidates, records what the request asks to be recorded, and counts it. r.mu is held.
+func (r *Router) decide(s *scratch, q *Request, t *terms) (Choice, error) {
+	r.score(s, q, t)
 	k := r.bySlot[s.candidates[s.scores.Pick(t.weights.Temperature, r.rng)]]
 	if q.Book {
 		if err := r.book(s, q, t, k); err != nil {
-			return nil, err
+			return Choice{}, err
 		}
 	}
 	if q.UpdateIndexer && r.presumed != nil {
 		r.presume(s, q, k)
 	}
-	return k, nil
+	r.count(s, q, r.cached(s, k.slot, &t.weights), nil)
+	return Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}, nil
 }
 
 func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	b := load.Booking{ID: q.ID, Slot: k.slot, Rank: k.id}
 	if t.trackPrefill {
-		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(len(q.Tokens)), r.cached(s, k.slot, &t.weights)))
+		b.PrefillTokens = int(schedule.EffectivePrefillTokens(int64(s.isl), r.cached(s, k.slot, &t.weights)))
+	}
+	if r.prefill != nil && b.PrefillTokens > 0 {
+		d := r.prefill.Duration(b.PrefillTokens, s.isl-b.PrefillTokens)
+		b.PrefillModeled, b.PrefillNanos = d > 0, max(d.Nanoseconds(), 0)
 	}
 	switch {
 	case !r.config.RouterTrackActiveBlocks:
@@ -213,7 +257,10 @@ func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	default:
 		b.Private = len(s.sequences)
 	}
-	return named(r.ledger.Book(b, r.now()))
+	if err := r.ledger.Book(b, r.now()); err != nil {
+		return named(err)
+	}
+	return r.bind(q, k)
 }
 
 // named gives the ledger's argument errors the name of this package; its other errors are this package's own.
@@ -233,6 +280,7 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 	}
 	now := r.now()
 	r.ledger.Expire(now)
+	defer r.settle()
 	return named(call(now))
 }
 
@@ -267,7 +315,7 @@ type PotentialLoad struct {
 func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad, error) {
 	t := r.terms(&schedule.Overrides{})
 	err := r.see(p, func(s *scratch) error {
-		req := r.shape(s, p, &t)
+		req := r.shape(s, &t)
 		for _, k := range r.ranks {
 			c := s.view.Candidate(k.slot, &req, &t.weights)
 			dst = append(dst, PotentialLoad{
@@ -306,15 +354,19 @@ type OverlapRow struct {
 	SharedBeyondDeviceBlocks  *uint32 `json:"shared_beyond_device_blocks"`
 }
 
-// OverlapScores tells what every rank holds of a prompt. Errors: ErrClosed.
+// OverlapScores tells what every rank holds of a prompt. Errors: ErrInvalidArgument (of p.Shared), ErrClosed.
 func (r *Router) OverlapScores(p *Prompt) (OverlapScores, error) {
+	if err := checkShared(p.Shared); err != nil {
+		return OverlapScores{}, err
+	}
 	out := OverlapScores{BlockSize: r.blockSize}
 	err := r.see(p, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)
 		out.Workers = make([]OverlapRow, 0, len(r.ranks))
 		out.SharedCache.Ranges = [][2]uint32{}
+		r.showShared(&out, s, p)
 		for _, k := range r.ranks {
-			row := OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: s.device[k.slot]}
+			row := OverlapRow{WorkerID: k.id.ID, DPRank: k.id.DPRank, DeviceBlocks: s.device[k.slot], SharedBeyondDeviceBlocks: s.sharedBeyond(k.slot)}
 			if s.view.Host != nil {
 				row.HostPinnedExtensionBlocks, row.DiskExtensionBlocks = s.host[k.slot], s.disk[k.slot]
 			}

@@ -3,7 +3,9 @@ package router
 import (
 	"errors"
 
+	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
@@ -23,6 +25,18 @@ var (
 	ErrDuplicateWorker = errors.New("duplicate worker")
 	// ErrNoWorkers: no registered worker is eligible for the request. It may succeed when one joins.
 	ErrNoWorkers = schedule.ErrNoWorkers
+	// ErrOverloaded: every rank that fits the request, or the pinned one, is beyond a limit (active_*_threshold). It may succeed
+	// when requests end. It is never ErrNoWorkers.
+	ErrOverloaded = schedule.ErrOverloaded
+	// ErrSessionMoved: with session_affinity_mode "hard", the session's own rank could not be chosen. Nothing was booked, and the
+	// session is tied to no rank any more: asked again, it is tied anew.
+	ErrSessionMoved = affinity.ErrMoved
+	// ErrQueueLimitExceeded: the request would have to wait, and as many wait as may. It is a *queue.LimitError. Try again later.
+	ErrQueueLimitExceeded = queue.ErrQueueLimit
+	// ErrTimeout: the request would have to wait, or waited, longer than it may.
+	ErrTimeout = errors.New("timeout")
+	// ErrCancelled: the request was cancelled while it waited.
+	ErrCancelled = errors.New("cancelled")
 	// ErrEventRefused: the event contradicts what the rank holds (unknown parent, broken chain). Nothing changed.
 	ErrEventRefused = errors.New("event refused")
 	// ErrFileError: a file cannot be read or written. Nothing changed, of the file either.

@@ -74,9 +74,10 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 	}
 	err := r.see(&q.Prompt, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)
-		if err := r.score(s, q, &t); err != nil {
+		if err := r.eligible(s, q); err != nil {
 			out.Error = err.Error()
 		}
+		r.score(s, q, &t)
 		out.Workers = r.shown(s, q, &t)
 		return nil
 	})
@@ -88,7 +89,7 @@ func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
 	rows := make([]RankShown, len(r.ranks))
 	costs := s.scores.Costs[:len(s.candidates)]
 	chances := schedule.Probabilities(nil, costs, t.weights.Temperature)
-	req := r.shape(s, &q.Prompt, t)
+	req := r.shape(s, t)
 	next := 0 // candidate; they are in the order of the ranks
 	for i, k := range r.ranks {
 		c := s.view.Candidate(k.slot, &req, &t.weights)
@@ -117,5 +118,5 @@ func (r *Router) verdict(s *scratch, q *Request, t *schedule.Target) schedule.Ve
 	case r.limits.Exceeded(t, s.view.Loads[t.Slot]):
 		return schedule.Overloaded
 	}
-	return q.Constraints.JudgeWishes(t)
+	return r.wishes(s, q).JudgeWishes(t)
 }

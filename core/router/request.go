@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
@@ -20,6 +21,10 @@ type Prompt struct {
 	LoRAName       string     // "" is the base model
 	CacheNamespace string     // cache salt; "" is the common one
 	MM             [][]uint64 // by block, the hashes of the multimodal objects that overlap it
+
+	// Shared tells which blocks of the prompt a cache holds that every rank can load from: ranges [start, end) of block
+	// positions, ascending, apart. What is beyond the prompt does not matter.
+	Shared [][2]uint32
 }
 
 // Request asks for a worker. Everything is borrowed for the call.
@@ -32,6 +37,17 @@ type Request struct {
 	UpdateIndexer bool
 	Overrides     schedule.Overrides
 	Constraints   schedule.Constraints
+
+	// SessionID prefers the rank that served the session before, and ties the session to the chosen one if the request is
+	// booked; at most affinity.MaxIDBytes. Without session affinity (session_affinity_ttl_secs) it has no effect; "" is none.
+	SessionID string
+
+	// How it waits, where requests do (package queue).
+	PolicyClass    string  // class or family of the policy file; one that is not known, also "", is the default
+	StrictPriority uint32  // higher goes first, whatever else holds
+	PriorityJump   float64 // seconds of head start, or weight; finite
+	// Timeout is how long it may wait; nil: until it is its turn. Requests of equal priority with an earlier deadline go first.
+	Timeout *time.Duration
 }
 
 // Choice is the answer to a Request.

@@ -8,12 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/approx"
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
 	"github.com/dynamo-go/dynamo-go/core/tier"
@@ -27,6 +29,10 @@ type Options struct {
 
 	// RequestExpiry ends bookings that nobody frees, after this long without progress; 0 is 300 s.
 	RequestExpiry time.Duration
+
+	// PrefillModel replaces router_prefill_load_model. It is called by whoever books, under the router's lock: it must be quick
+	// and must not call the router.
+	PrefillModel schedule.PrefillModel
 }
 
 // DefaultRequestExpiry is Dynamo's: a request without progress for so long is taken to be an orphan.
@@ -60,6 +66,16 @@ type Router struct {
 	slots   []worker.Slot     // of ranks, position by position
 	bySlot  []*rank           // the candidates again; nil for other slots
 	limits  schedule.Limits
+	role    schedule.Role
+	prefill schedule.PrefillModel // nil: prefill load does not decay
+
+	adapters bool                      // a rank names LoRA adapters
+	sessions *affinity.Table           // nil: no affinity
+	leases   map[string]affinity.Lease // by request id
+
+	profile *queue.Profile
+	queue   *queue.Queue[*Ticket] // nil: nothing waits
+	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
 	table   *worker.Table
 	ledger  *load.Ledger
 	rng     *rand.Rand
@@ -97,7 +113,12 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
 		decisions: newDecisions(),
+		limits:    config.limits(),
+		role:      roles[config.WorkerType],
 		rng:       rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)),
+	}
+	if err := r.equip(options.PrefillModel); err != nil {
+		return nil, err
 	}
 	r.scratch.New = func() any { return new(scratch) }
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})

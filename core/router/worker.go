@@ -57,6 +57,7 @@ type Worker struct {
 	MaxNumBatchedTokens uint64 // 0 if unknown
 	TotalKVBlocks       uint64 // 0 if unknown
 	Taints              []string
+	Adapters            []string // LoRA adapters that are loaded. Requests for one that any worker names go to those that name it, if they can
 }
 
 // rank is one registered worker rank.
@@ -146,6 +147,7 @@ func (r *Router) AddWorker(spec Worker) error {
 	}
 	spec.KVEvents.ByRank, spec.Replay.ByRank = maps.Clone(spec.KVEvents.ByRank), maps.Clone(spec.Replay.ByRank)
 	spec.Taints = slices.Compact(slices.Sorted(slices.Values(spec.Taints)))
+	spec.Adapters = slices.Compact(slices.Sorted(slices.Values(spec.Adapters)))
 
 	r.admin.Lock()
 	defer r.admin.Unlock()
@@ -195,6 +197,7 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.setCapacity(k)
 	}
 	r.recandidate()
+	r.settle()
 	r.mu.Unlock()
 	r.retire(gone)
 	return nil
@@ -219,6 +222,7 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 // recandidate makes what is known of the candidates agree with the workers. r.mu is held.
 func (r *Router) recandidate() {
 	clear(r.ranks)
+	r.adapters = false
 	r.ranks, r.targets, r.slots = r.ranks[:0], r.targets[:0], r.slots[:0]
 	for _, w := range r.workers {
 		r.ranks = slices.AppendSeq(r.ranks, maps.Values(w.ranks))
@@ -228,8 +232,9 @@ func (r *Router) recandidate() {
 	for _, k := range r.ranks {
 		spec := &k.worker.spec
 		r.targets = append(r.targets, schedule.Target{
-			Rank: k.id, Slot: k.slot, Taints: spec.Taints, TotalBlocks: spec.TotalKVBlocks, MaxBatchedTokens: spec.MaxNumBatchedTokens,
+			Rank: k.id, Slot: k.slot, Taints: spec.Taints, Adapters: spec.Adapters, TotalBlocks: spec.TotalKVBlocks, MaxBatchedTokens: spec.MaxNumBatchedTokens,
 		})
+		r.adapters = r.adapters || len(spec.Adapters) > 0
 		r.slots = append(r.slots, k.slot)
 		r.bySlot[k.slot] = k
 	}
@@ -239,6 +244,9 @@ func (r *Router) recandidate() {
 func (r *Router) detach(k *rank) *rank {
 	delete(k.worker.ranks, k.id.DPRank)
 	r.ledger.DropSlot(k.slot, r.now())
+	if r.sessions != nil {
+		r.sessions.DropRank(k.id)
+	}
 	return k
 }
 
@@ -288,6 +296,7 @@ func (r *Router) RemoveWorker(id uint64) error {
 	}
 	gone := r.removeLocked(w)
 	r.recandidate()
+	r.settle()
 	r.mu.Unlock()
 	r.retire(gone)
 	r.forget(r.waitingFor(id, false))
@@ -304,13 +313,14 @@ func (r *Router) removeLocked(w *workerState) []*rank {
 	return gone
 }
 
-// Close stops every feed, gives the memory of all blocks back and refuses all later calls. It is idempotent. The index is
+// Close stops every feed, ends every wait, gives the memory of all blocks back and refuses all later calls. It is idempotent. The index is
 // emptied, not closed: a match that is under way reads it without a lock of the router.
 func (r *Router) Close() {
 	r.admin.Lock()
 	defer r.admin.Unlock()
 	r.mu.Lock()
 	r.closed = true
+	r.abandon()
 	r.ledger = load.New(load.Options{}) // nobody asks any more: no booking need be taken out of it
 	var gone []*rank
 	for _, w := range r.workers {
@@ -335,6 +345,7 @@ type WorkerInfo struct {
 	MaxNumBatchedTokens *uint64  `json:"max_num_batched_tokens"` // null: unknown
 	TotalKVBlocks       *uint64  `json:"total_kv_blocks"`        // null: unknown
 	Taints              []string `json:"taints"`
+	Adapters            []string `json:"adapters"`
 }
 
 // String shows them in messages.
@@ -368,7 +379,7 @@ func (r *Router) Workers() ([]WorkerInfo, error) {
 		infos = append(infos, WorkerInfo{
 			WorkerID: id, DPStart: s.DPStart, DPSize: s.DPSize, KVEvents: s.KVEvents.shown(), Replay: s.Replay.shown(),
 			Topic: s.Topic, Host: s.Host, BlockSize: r.blockSize, MaxNumBatchedTokens: known(s.MaxNumBatchedTokens),
-			TotalKVBlocks: known(s.TotalKVBlocks), Taints: append([]string{}, s.Taints...),
+			TotalKVBlocks: known(s.TotalKVBlocks), Taints: append([]string{}, s.Taints...), Adapters: append([]string{}, s.Adapters...),
 		})
 	}
 	return infos, nil

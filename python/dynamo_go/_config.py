@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._errors import InvalidArgument
-from ._keyword import Choice, Count, Flag, Keyword, Maybe, Number, Text
+from ._keyword import Choice, Count, Flag, Keyword, Maybe, Number, PrefillLoadModel, Text
 
 _ANY_FINITE = Number("must be finite and non-negative", lambda v: math.isfinite(v) and v >= 0)
 _CREDIT = Number("must be a finite, non-negative number", lambda v: math.isfinite(v) and v >= 0)
@@ -20,7 +22,18 @@ _FLAG = Flag()
 # Fields that Dynamo's JSON knew once: accepted, and nothing depends on them.
 _LEGACY_FIELDS = ("durable_kv_events", "router_reset_states", "router_snapshot_threshold", "skip_initial_worker_wait")
 # Keywords that Dynamo leaves out of its JSON, so they are there only if they are not the default.
-_NOT_IN_JSON = ("router_approximate_cache_policy", "router_prefill_policy", "router_decode_policy")
+_NOT_IN_JSON = (
+    "router_approximate_cache_policy",
+    "router_prefill_policy",
+    "router_decode_policy",
+    "overlap_score_min_blocks",
+)
+# Values of :meth:`KvRouterConfig.preset`.
+_PRESET_VALUES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "first_token": {"prefill_load_scale": 4.0},
+    "spread": {"overlap_score_credit": 0.0},
+}
 # Switches of Dynamo's command line that stand for keywords, and values with which they ask for nothing.
 _PRESETS = {
     "DYN_ROUTER_LOAD_AWARE": ("", "0", "false", "off", "no"),
@@ -71,6 +84,25 @@ class KvRouterConfig:
     ``router_predicted_ttl_secs`` (None; ``DYN_ROUTER_PREDICTED_TTL_SECS``)
         With events: blocks of routed prompts are presumed for so long besides, so that a burst of equal prompts stays
         together before the events come.
+    ``router_prefill_load_model`` ("none"; ``DYN_ROUTER_PREFILL_LOAD_MODEL``)
+        How long a prefill takes, so that its load fades while it runs. A table ``{"new_tokens": [n, ...],
+        "cached_tokens": [n, ...], "seconds": [[s, ...], ...]}``, lengths ascending, a row of seconds for each of
+        ``cached_tokens``; durations between lengths are interpolated. Or a callable ``(new_tokens, cached_tokens) ->
+        seconds``: it is made a table here and now, called a few hundred times on this thread for lengths to 2**20, and never
+        again. (Dynamo's "ais" needs a model that is not here.)
+    ``router_track_output_blocks`` (False; ``DYN_ROUTER_TRACK_OUTPUT_BLOCKS``)
+        Whether :meth:`KvRouter.generate` books the blocks that a request generates.
+    ``router_queue_threshold`` (None, or >= 0; ``DYN_ROUTER_QUEUE_THRESHOLD``)
+        Requests wait while every eligible rank has more prompt tokens to compute than this multiple of its
+        ``max_num_batched_tokens``. None: nothing waits.
+    ``router_queue_policy`` ("fcfs", "lcfs", "wspt"; ``DYN_ROUTER_QUEUE_POLICY``)
+        Which goes first: the first that came, the last, the one with the fewest uncached tokens per weight.
+    ``router_policy_config`` (None; ``DYN_ROUTER_POLICY_CONFIG``)
+        Path of a YAML policy file with classes of requests, read when a router is made. It replaces the two before.
+    ``shared_cache_multiplier`` (None is 0.5; 0 .. 1; ``DYN_SHARED_CACHE_MULTIPLIER``)
+        Credit of a block that a cache shared by all ranks holds (``shared_ranges`` of a request).
+    ``overlap_score_min_blocks`` (0; not Dynamo's)
+        Overlap of fewer blocks is worth nothing; see docs/tuning.md. :meth:`preset` sets it.
     ``overlap_score_weight`` (deprecated; ``DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT``, ``DYN_OVERLAP_SCORE_WEIGHT``)
         Another name for ``prefill_load_scale``, which it overrules; 0 also sets ``overlap_score_credit`` to 0.
 
@@ -91,23 +123,28 @@ class KvRouterConfig:
     use_kv_events = Keyword(_FLAG, True, "DYN_ROUTER_USE_KV_EVENTS", "DYN_USE_KV_EVENTS", exists=True)
     router_replica_sync = Keyword(_FLAG, False, "DYN_ROUTER_REPLICA_SYNC")
     router_track_active_blocks = Keyword(_FLAG, True, "DYN_ROUTER_TRACK_ACTIVE_BLOCKS", exists=True)
-    router_track_output_blocks = Keyword(_FLAG, False, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS")
+    router_track_output_blocks = Keyword(_FLAG, False, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS", exists=True)
     router_assume_kv_reuse = Keyword(_FLAG, True, "DYN_ROUTER_ASSUME_KV_REUSE", exists=True)
     router_track_prefill_tokens = Keyword(_FLAG, True, "DYN_ROUTER_TRACK_PREFILL_TOKENS", exists=True)
     router_prefill_load_model = Keyword(
-        Choice("prefill load model", "none", "ais", aliases={"aic": "ais"}), "none", "DYN_ROUTER_PREFILL_LOAD_MODEL"
+        PrefillLoadModel("prefill load model", "none", "ais", aliases={"aic": "ais"}),
+        "none",
+        "DYN_ROUTER_PREFILL_LOAD_MODEL",
+        exists=True,
     )
     router_ttl_secs = Keyword(_SECONDS, 120.0, "DYN_ROUTER_TTL_SECS", exists=True)
     router_approximate_cache_policy = Keyword(
         Choice("approximate cache policy", "ttl", "lru"), "ttl", "DYN_ROUTER_APPROXIMATE_CACHE_POLICY", exists=True
     )
-    router_queue_threshold = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_QUEUE_THRESHOLD")
+    router_queue_threshold = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_QUEUE_THRESHOLD", exists=True)
     router_event_threads = Keyword(Count(1), 4, "DYN_ROUTER_EVENT_THREADS")
-    router_queue_policy = Keyword(Choice("queue policy", "fcfs", "lcfs", "wspt"), "fcfs", "DYN_ROUTER_QUEUE_POLICY")
+    router_queue_policy = Keyword(
+        Choice("queue policy", "fcfs", "lcfs", "wspt"), "fcfs", "DYN_ROUTER_QUEUE_POLICY", exists=True
+    )
     use_remote_indexer = Keyword(_FLAG, False, "DYN_USE_REMOTE_INDEXER")
     serve_indexer = Keyword(_FLAG, False, "DYN_SERVE_INDEXER")
     enable_session_prefix_index = Keyword(_FLAG, False, "DYN_ENABLE_SESSION_PREFIX_INDEX")
-    shared_cache_multiplier = Keyword(Maybe(_FRACTION), None, "DYN_SHARED_CACHE_MULTIPLIER")
+    shared_cache_multiplier = Keyword(Maybe(_FRACTION), None, "DYN_SHARED_CACHE_MULTIPLIER", exists=True)
     shared_cache_type = Keyword(Choice("shared cache type", "none", "hicache"), "none", "DYN_SHARED_CACHE_TYPE")
     router_predicted_ttl_secs = Keyword(Maybe(_SECONDS), None, "DYN_ROUTER_PREDICTED_TTL_SECS", exists=True)
     conditional_disagg_enabled = Keyword(_FLAG, False, "DYN_ROUTER_CONDITIONAL_DISAGG")
@@ -130,7 +167,7 @@ class KvRouterConfig:
     overlap_score_credit_decay = Keyword(_ANY_FINITE, 0.0, "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY", exists=True)
     prefill_load_scale = Keyword(_ANY_FINITE, 1.0, "DYN_ROUTER_PREFILL_LOAD_SCALE", exists=True)
     decode_active_request_weight = Keyword(_ANY_FINITE, 0.0, "DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT", exists=True)
-    router_policy_config = Keyword(Maybe(Text()), None, "DYN_ROUTER_POLICY_CONFIG")
+    router_policy_config = Keyword(Maybe(Text()), None, "DYN_ROUTER_POLICY_CONFIG", exists=True)
     router_prefill_policy = Keyword(Maybe(Text()), None, "DYN_ROUTER_PREFILL_POLICY")
     router_decode_policy = Keyword(Maybe(Text()), None, "DYN_ROUTER_DECODE_POLICY")
     router_tracking_hash = Keyword(
@@ -138,6 +175,7 @@ class KvRouterConfig:
     )
     router_tracking_key_file = Keyword(Maybe(Text()), None, "DYN_ROUTER_TRACKING_KEY_FILE")
     router_tracking_key_id = Keyword(Maybe(Text()), None, "DYN_ROUTER_TRACKING_KEY_ID")
+    overlap_score_min_blocks = Keyword(Count(0), 0, exists=True)
 
     # Not stored: it is prefill_load_scale under its old name. The attribute of that name is the property below.
     _weight = Keyword(
@@ -162,7 +200,9 @@ class KvRouterConfig:
         router_track_output_blocks: bool = router_track_output_blocks.unset,
         router_assume_kv_reuse: bool = router_assume_kv_reuse.unset,
         router_track_prefill_tokens: bool = router_track_prefill_tokens.unset,
-        router_prefill_load_model: str = router_prefill_load_model.unset,
+        router_prefill_load_model: str
+        | Mapping[str, Any]
+        | Callable[[int, int], float] = router_prefill_load_model.unset,
         router_ttl_secs: float = router_ttl_secs.unset,
         router_approximate_cache_policy: str = router_approximate_cache_policy.unset,
         router_queue_threshold: float | None = router_queue_threshold.unset,
@@ -190,6 +230,7 @@ class KvRouterConfig:
         router_tracking_hash: str = router_tracking_hash.unset,
         router_tracking_key_file: str | None = router_tracking_key_file.unset,
         router_tracking_key_id: str | None = router_tracking_key_id.unset,
+        overlap_score_min_blocks: int = overlap_score_min_blocks.unset,
     ) -> None:
         arguments = dict(locals())
         del arguments["self"]
@@ -234,6 +275,27 @@ class KvRouterConfig:
         values = self._values | {name: _BY_NAME[name].kind.convert(name, value) for name, value in changes.items()}
         _check(values, {})
         self._values = values
+
+    @staticmethod
+    def preset(name: str, *, system_prompt_tokens: int = 0, block_size: int = 16) -> KvRouterConfig:
+        """Give a configuration for a kind of traffic; docs/tuning.md has the measurements. The environment is not read.
+
+        Args:
+            name: "default": Dynamo's. "shared_system_prompt": every request begins with the same
+                `system_prompt_tokens`, which draw nobody to the worker that happens to hold them
+                (``overlap_score_min_blocks``). "first_token": time to first token of long prompts matters most
+                (``prefill_load_scale`` 4). "spread": caches matter little (``overlap_score_credit`` 0).
+            system_prompt_tokens: length of the common beginning, at least 0.
+            block_size: tokens per KV block.
+        """
+        if name == "shared_system_prompt":
+            blocks = operator.index(system_prompt_tokens) // operator.index(block_size)
+            return _restore({"overlap_score_min_blocks": blocks + 2})
+        try:
+            return _restore(_PRESET_VALUES[name])
+        except KeyError:
+            known = ", ".join(["shared_system_prompt", *_PRESET_VALUES])
+            raise InvalidArgument(f"unknown preset {name!r}, expected one of {known}") from None
 
     @property
     def overlap_score_weight(self) -> float:
@@ -286,8 +348,6 @@ class KvRouterConfig:
             for name, value in self._values.items()
             if name not in _NOT_IN_JSON or value != _BY_NAME[name].default
         }
-        if values["router_prefill_load_model"] == "ais":
-            values["router_prefill_load_model"] = "aic"
         return json.dumps(values)
 
     def copy(self) -> KvRouterConfig:
@@ -378,6 +438,10 @@ def _check(values: dict[str, Any], origin: dict[str, str]) -> None:
                for wrong, message, *names in _contradictions(values) if wrong]  # fmt: skip
     if faults:
         raise InvalidArgument("; ".join(faults))
+    if values["router_prefill_load_model"] == "ais":
+        raise NotImplementedError(
+            f"{named('router_prefill_load_model')}='ais' is not implemented: give a table or a callable"
+        )
     for name, value in values.items():
         keyword = _BY_NAME[name]
         if not keyword.exists and value != keyword.default:
@@ -397,7 +461,7 @@ def _contradictions(v: dict[str, Any]) -> list[tuple[Any, ...]]:
             "router_track_output_blocks", "router_track_active_blocks",
         ),
         (
-            v["router_prefill_load_model"] == "ais" and not v["router_track_prefill_tokens"],
+            v["router_prefill_load_model"] != "none" and not v["router_track_prefill_tokens"],
             "router_prefill_load_model requires router_track_prefill_tokens",
             "router_prefill_load_model", "router_track_prefill_tokens",
         ),

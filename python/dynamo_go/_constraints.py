@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping, Set
 
 from ._errors import InvalidArgument
@@ -50,17 +52,20 @@ class RoutingConstraints:
 
 
 class LoadThresholdConfig:
-    """Above which load a worker takes no more requests. Only None, no limit, exists yet.
+    """Above which load a rank takes no more requests. None is no limit; what is not known of a rank does not limit it.
+
+    Each rank counts by itself. (In Dynamo a worker is out when all of its ranks are.)
 
     Args:
-        active_decode_blocks_threshold: share of a worker's KV blocks in use, 0 .. 1.
-        active_prefill_tokens_threshold: prompt tokens waiting.
-        active_prefill_tokens_threshold_frac: prompt tokens waiting, as a multiple of max_num_batched_tokens.
+        active_decode_blocks_threshold: blocks of active requests, as a share of the rank's `total_kv_blocks`, 0 .. 1.
+        active_prefill_tokens_threshold: prompt tokens still to compute, at least 0.
+        active_prefill_tokens_threshold_frac: the same, as a multiple of the rank's `max_num_batched_tokens`, at least 0.
 
     Raises:
         InvalidArgument: out of range.
-        NotImplementedError: anything but None.
     """
+
+    __slots__ = ("_fields",)
 
     def __init__(
         self,
@@ -69,17 +74,44 @@ class LoadThresholdConfig:
         active_prefill_tokens_threshold: int | None = None,
         active_prefill_tokens_threshold_frac: float | None = None,
     ) -> None:
-        if active_decode_blocks_threshold is not None and not 0 <= active_decode_blocks_threshold <= 1:
+        blocks, tokens, share = (
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+        )
+        if blocks is not None and not 0 <= blocks <= 1:
+            raise InvalidArgument(f"active_decode_blocks_threshold must be between 0 and 1, got {blocks!r}")
+        if tokens is not None and not 0 <= operator.index(tokens) < 1 << 64:
+            raise InvalidArgument(f"active_prefill_tokens_threshold must be at least 0, got {tokens!r}")
+        if share is not None and not (share >= 0 and math.isfinite(share)):
             raise InvalidArgument(
-                f"active_decode_blocks_threshold must be between 0 and 1, got {active_decode_blocks_threshold!r}"
+                f"active_prefill_tokens_threshold_frac must be finite and non-negative, got {share!r}"
             )
-        for name, value in (
-            ("active_decode_blocks_threshold", active_decode_blocks_threshold),
-            ("active_prefill_tokens_threshold", active_prefill_tokens_threshold),
-            ("active_prefill_tokens_threshold_frac", active_prefill_tokens_threshold_frac),
-        ):
-            if value is not None:
-                raise NotImplementedError(f"{name}={value!r} is not implemented: only None, no limit, exists")
+        self._fields = {
+            "active_decode_blocks_threshold": None if blocks is None else float(blocks),
+            "active_prefill_tokens_threshold": None if tokens is None else operator.index(tokens),
+            "active_prefill_tokens_threshold_frac": None if share is None else float(share),
+        }
+
+    @property
+    def active_decode_blocks_threshold(self) -> float | None:
+        """Share of a rank's blocks."""
+        return self._fields["active_decode_blocks_threshold"]
+
+    @property
+    def active_prefill_tokens_threshold(self) -> int | None:
+        """Prompt tokens."""
+        tokens = self._fields["active_prefill_tokens_threshold"]
+        return None if tokens is None else int(tokens)
+
+    @property
+    def active_prefill_tokens_threshold_frac(self) -> float | None:
+        """Prompt tokens as a multiple of what a rank batches."""
+        return self._fields["active_prefill_tokens_threshold_frac"]
+
+    def fields(self) -> dict[str, float | None]:
+        """Give the thresholds that are set, under their configuration names."""
+        return {name: value for name, value in self._fields.items() if value is not None}
 
     def __repr__(self) -> str:
-        return "LoadThresholdConfig()"
+        return f"LoadThresholdConfig({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"

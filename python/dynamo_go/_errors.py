@@ -6,6 +6,8 @@ for a feature this version does not have is a plain ``NotImplementedError``.
 
 from __future__ import annotations
 
+import re
+
 
 class DynamoError(Exception):
     """Base of all errors of this package; raised itself only for a fault of the library."""
@@ -36,15 +38,35 @@ class NoWorkers(DynamoError):
 
 
 class Overloaded(DynamoError):
-    """A limit is reached; try again later."""
+    """Every rank that fits the request, or the pinned one, is beyond a load threshold, or a limit of the library is
+    reached; try again later. It is never :class:`NoWorkers`."""
 
 
 class QueueLimitExceeded(DynamoError):
-    """The queue of the request's policy class is full."""
+    """The request would have to wait, and as many of its policy class wait as may. Try again later, or elsewhere."""
+
+    _FORM = re.compile(r'policy class "(.*)" queue (\w+) limit reached \(current=(\d+), limit=(\d+)\)', re.DOTALL)
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        found = self._FORM.search(message)
+        self.policy_class: str = found[1] if found else ""
+        """The class, or ""."""
+        self.limit_kind: str = found[2] if found else ""
+        """``requests``, ``raw_isl_tokens``, ``cached_tokens`` or ``total_requests``."""
+        self.current: int = int(found[3]) if found else 0
+        """What the class held before the request."""
+        self.limit: int = int(found[4]) if found else 0
+        """The configured limit times the number of workers."""
 
 
-class Timeout(DynamoError):
-    """Nothing came in the time given."""
+class SessionMoved(DynamoError):
+    """With ``session_affinity_mode="hard"``, the rank that served the session cannot be chosen. Nothing was booked; asked
+    again, the session is tied anew."""
+
+
+class Timeout(DynamoError, TimeoutError):
+    """Nothing came in the time given; a request waited longer than it may."""
 
 
 class Closed(DynamoError):

@@ -6,9 +6,10 @@ and how it is written in an environment variable (:meth:`Kind.parse`). A :class:
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 T = TypeVar("T")
@@ -149,6 +150,45 @@ class Choice(Text):
         if word not in self._words:
             raise ValueError(text)
         return word
+
+
+# Lengths at which a callable load model is asked: 0, and powers of two with their halves between, to 2**20.
+_SAMPLES = [0, *sorted(n for power in range(5, 21) for n in (1 << power, 3 << power - 1) if n <= 1 << 20)]
+
+
+class PrefillLoadModel(Choice):
+    """A word, a table of durations, or a callable that becomes one."""
+
+    def convert(self, name: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return super().convert(name, value)
+        if isinstance(value, Mapping):
+            return {str(key): copy.deepcopy(part) for key, part in value.items()}
+        if not callable(value):
+            raise TypeError(
+                f"argument '{name}': must be str, a mapping or a callable, not {type(value).__name__} ({value!r})"
+            )
+        seconds = [[float(value(new, cached)) for new in _SAMPLES] for cached in _SAMPLES]
+        return {"new_tokens": list(_SAMPLES), "cached_tokens": list(_SAMPLES), "seconds": seconds}
+
+    def fault(self, name: str, value: Any) -> str | None:
+        if isinstance(value, str):
+            return super().fault(name, value)
+        if set(value) != {"new_tokens", "cached_tokens", "seconds"}:
+            return f"{name} must be a table with new_tokens, cached_tokens and seconds, got {sorted(value)}"
+        new, cached, rows = value["new_tokens"], value["cached_tokens"], value["seconds"]
+        for lengths in (new, cached):
+            if not lengths or any(type(n) is not int for n in lengths):
+                return f"{name}: lengths must be ints, got {lengths!r}"
+            if lengths[0] < 0 or any(a >= b for a, b in zip(lengths, lengths[1:], strict=False)):
+                return f"{name}: lengths must ascend, got {lengths!r}"
+        if len(rows) != len(cached) or any(len(row) != len(new) for row in rows):
+            return f"{name}: expected {len(cached)} rows of {len(new)} seconds"
+        for row in rows:
+            for s in row:
+                if not isinstance(s, (int, float)) or not (0 <= s < 1 << 31):
+                    return f"{name}: a prefill takes 0 .. 2**31 seconds, got {s!r}"
+        return None
 
 
 class Maybe(Kind["T | None"], Generic[T]):

@@ -9,9 +9,9 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from . import _request
 from ._call import AsyncResponseStream
@@ -22,6 +22,7 @@ from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
 from ._hub import Hub
 from ._router import Router
 from ._runtime import Endpoint
+from ._waits import Waits
 
 if TYPE_CHECKING:
     from ._native import Tokens
@@ -62,9 +63,9 @@ class KvRouter:
         block_size: tokens per KV block of the workers, 1 .. 1,048,576; None: ``DYN_KV_CACHE_BLOCK_SIZE``, or 16.
         kv_router_config: how to score; None: ``KvRouterConfig()``, which reads the environment.
         ais_perf_config: must be None.
-        session_affinity_ttl_secs: must be None.
-        load_threshold_config: None, or one without thresholds.
-        session_affinity_mode: "hard".
+        session_affinity_ttl_secs: how long a session without requests stays with its worker, as in :class:`Router`.
+        load_threshold_config: above which load a worker's rank takes no request, as in :class:`Router`.
+        session_affinity_mode: "hard" or "soft", as in :class:`Router`.
         max_bytes: bounds the memory of what is known of the workers' blocks, as in :class:`Router`.
 
     With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, awaiting waits once for so many workers.
@@ -110,7 +111,16 @@ class KvRouter:
         self._path = endpoint._path
         self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
         config = KvRouterConfig() if kv_router_config is None else kv_router_config
-        self._router = Router(block_size, config, max_bytes=max_bytes)
+        self._router = Router(
+            block_size,
+            config,
+            max_bytes=max_bytes,
+            load_threshold_config=load_threshold_config,
+            session_affinity_ttl_secs=session_affinity_ttl_secs,
+            session_affinity_mode=cast('Literal["hard", "soft"]', session_affinity_mode),
+        )
+        self._waits = Waits(self._router, self._hub.loop)
+        self._track_output = config.router_track_output_blocks
         self._closed = False
         try:
             self._link = self._hub.attach(self._path, self._router)
@@ -141,10 +151,15 @@ class KvRouter:
         mm_routing_info: Mapping[str, Any] | None = None,
         routing_constraints: RoutingConstraints | None = None,
         response_buffer_size: int = 100,
+        *,
+        session_id: str | None = None,
+        policy_class: str | None = None,
+        timeout: float | None = None,
     ) -> asyncio.Future[AsyncResponseStream]:
         """Choose a worker for a prompt, book it, send the request, and stream the answer.
 
-        The request is booked when this returns. Its prompt stops loading the worker at the first item, and all of it at
+        The request is booked when this returns, unless it has to wait: then when awaiting ends. Cancelling what is awaited
+        gives it up. Its prompt stops loading the worker at the first item, and all of it at
         the end: when the handler ends or fails, when the worker stops, when the stream is closed or dropped, or when a
         task that waits for its next item is cancelled.
 
@@ -163,6 +178,9 @@ class KvRouter:
             mm_routing_info: ``{"routing_token_ids": [...], "block_mm_infos": [...]}``: what to route by instead.
             routing_constraints: which workers may serve it.
             response_buffer_size: items that the worker may be ahead of the reader; 0: each is computed when asked for.
+            session_id: see :meth:`best_worker`; not Dynamo's, like the next two.
+            policy_class: likewise.
+            timeout: likewise.
 
         Returns:
             A stream of dicts: ``token_ids`` (list of int), ``tokens``, ``text``, ``output_type``, ``cum_log_probs``,
@@ -174,7 +192,7 @@ class KvRouter:
 
         Raises:
             TypeError, InvalidArgument: at the call, for a wrong argument.
-            NoWorkers, WorkerNotFound, Closed: when awaited.
+            WorkerNotFound, NoWorkers, Overloaded, QueueLimitExceeded, Timeout, SessionMoved, Closed: when awaited.
             WorkerError, Disconnected: from the stream: the handler failed, or yielded something that is not a dict with
                 a list of token ids; its worker went away.
         """
@@ -193,6 +211,9 @@ class KvRouter:
         if block_mm_infos is not None and mm_routing_info is None:
             mm_routing_info = {"routing_token_ids": _request.listed(token_ids), "block_mm_infos": block_mm_infos}
             mm_routing_info["expanded_prompt_len"] = len(mm_routing_info["routing_token_ids"])
+        for name, given in (("session_id", session_id), ("policy_class", policy_class), ("timeout", timeout)):
+            if given is not None:
+                request["routing"] = {**request.get("routing", {}), name: given}
         for name, value in (
             ("extra_args", extra_args),
             ("multi_modal_data", multi_modal_data),
@@ -210,7 +231,8 @@ class KvRouter:
         Args:
             request: a dict with ``token_ids``, and optionally ``model``, the option dicts, ``router_config_override``,
                 ``mm_routing_info``, and ``routing``: ``backend_instance_id`` or ``decode_worker_id``, ``dp_rank``,
-                ``allowed_worker_ids``, ``lora_name``, ``cache_namespace``, ``strict_priority``. All of it is passed on.
+                ``allowed_worker_ids``, ``lora_name``, ``cache_namespace``, ``strict_priority``, ``priority_jump``,
+                ``policy_class``, ``session_id``, ``timeout``, ``expected_output_tokens``. All of it is passed on.
                 With ``annotations: ["query_instance_id:"]`` nothing is booked or sent: the stream is one item with the
                 choice and the prompt in ``routing_data``.
             response_buffer_size: as in :meth:`generate`.
@@ -227,52 +249,111 @@ class KvRouter:
         routing = {name: value for name, value in request["routing"].items() if value is not None}
         pinned = routing.get("backend_instance_id", routing.get("decode_worker_id"))
         mm = request.get("mm_routing_info") or {}
-        choose = functools.partial(
-            self._router.best_worker,
-            mm.get("routing_token_ids", request["token_ids"]),
-            request["router_config_override"],
-            lora_name=routing.get("lora_name"),
-            cache_namespace=routing.get("cache_namespace"),
-            block_mm_infos=mm.get("block_mm_infos"),
-            worker_id=pinned,
-            dp_rank=routing.get("dp_rank"),
-            allowed_worker_ids=routing.get("allowed_worker_ids"),
-            routing_constraints=_constraints(constraints),
-            strict_priority=routing.get("strict_priority", 0),
-        )
+        asked = {
+            "token_ids": mm.get("routing_token_ids", request["token_ids"]),
+            "router_config_override": request["router_config_override"],
+            "lora_name": routing.get("lora_name"),
+            "cache_namespace": routing.get("cache_namespace"),
+            "block_mm_infos": mm.get("block_mm_infos"),
+            "worker_id": pinned,
+            "dp_rank": routing.get("dp_rank"),
+            "allowed_worker_ids": routing.get("allowed_worker_ids"),
+            "routing_constraints": _constraints(constraints),
+            "strict_priority": routing.get("strict_priority", 0),
+            "priority_jump": routing.get("priority_jump", 0.0),
+            "policy_class": routing.get("policy_class"),
+            "session_id": routing.get("session_id"),
+            "timeout": routing.get("timeout"),
+        }
         if any(str(note).startswith("query_instance_id") for note in request["annotations"]):
-            return self._answer(lambda: self._query(request, choose), choose)
-        return self._answer(lambda: self._send(request, choose, pinned, buffer_size), choose)
+            return self._answer(lambda: self._query(request, asked), self._probe(asked))
+        return self._answer(lambda: self._send(request, asked, pinned, buffer_size), self._probe(asked))
+
+    def _probe(self, asked: dict[str, Any]) -> Callable[[], Any]:
+        """Ask as a request would, without waiting."""
+        return lambda: self._router.best_worker(**{**asked, "timeout": 0.0})
 
     def _send(
-        self, request: dict[str, Any], choose: Callable[..., tuple[int, int, int]], pinned: int | None, buffer_size: int
-    ) -> AsyncResponseStream:
-        """Book and dispatch. Nothing stays booked if it fails."""
-        received = time.time()
+        self, request: dict[str, Any], asked: dict[str, Any], pinned: int | None, buffer_size: int
+    ) -> AsyncResponseStream | asyncio.Future[AsyncResponseStream]:
+        """Book and dispatch, now or when it is the request's turn. Nothing stays booked if it fails."""
         request_id = str(uuid.uuid4())
+        expected = request["routing"].get("expected_output_tokens") if self._track_output else None
+        booking = _Booking(self._router, request_id, self._track_output, expected)
+        send = functools.partial(self._dispatch, request, booking, pinned, buffer_size)
+        asked = {**asked, "request_id": request_id, "update_indexer": True}
         with self._hub.lock:  # no worker leaves between the choice and the dispatch
-            worker_id, dp_rank, overlap = choose(request_id=request_id, update_indexer=True)
-            booking = _Booking(self._router, request_id, received)
-            try:
-                tokens = _request.listed(request["token_ids"])
-                booking.routed(worker_id, dp_rank, overlap, -(-len(tokens) // self.block_size))
-                routing = {**request["routing"], "dp_rank": dp_rank}
-                if pinned is not None:
-                    routing["backend_instance_id"] = pinned
-                instance = self._hub.instance(self._path, worker_id)
-                assert instance is not None, "the link knows exactly the registered workers"
-                message = {**request, "token_ids": tokens, "routing": routing}
-                call = instance.call(message, Context(request_id), buffer_size, booking)
-            except BaseException:
-                booking.ended()
-                raise
+            choice = self._waits.submit(**asked)
+            if isinstance(choice, tuple):
+                stream = send(choice)
+                assert stream is not None, "the link knows exactly the registered workers"
+                return stream
+        return asyncio.ensure_future(self._send_later(choice, asked, booking, send))
+
+    async def _send_later(
+        self,
+        choice: asyncio.Future[tuple[int, int, int]] | tuple[int, int, int],
+        asked: dict[str, Any],
+        booking: _Booking,
+        send: Callable[[tuple[int, int, int]], AsyncResponseStream | None],
+    ) -> AsyncResponseStream:
+        while True:
+            if not isinstance(choice, tuple):
+                try:
+                    chosen = await choice
+                except asyncio.CancelledError:
+                    if not choice.cancelled():  # it was done already
+                        booking.ended()
+                    raise
+            else:
+                chosen = choice
+            with self._hub.lock:
+                stream = send(chosen)
+                if stream is not None:
+                    return stream
+                booking.unbooked()  # its worker left meanwhile: again
+                choice = self._waits.submit(**asked)
+
+    def _dispatch(
+        self,
+        request: dict[str, Any],
+        booking: _Booking,
+        pinned: int | None,
+        buffer_size: int,
+        choice: tuple[int, int, int],
+    ) -> AsyncResponseStream | None:
+        """Send a request that is booked. None if its worker has left. The hub's lock is held."""
+        worker_id, dp_rank, overlap = choice
+        instance = self._hub.instance(self._path, worker_id)
+        if instance is None:
+            return None
+        try:
+            tokens = _request.listed(request["token_ids"])
+            booking.routed(worker_id, dp_rank, overlap, -(-len(tokens) // self.block_size), len(self._waits))
+            routing = {**request["routing"], "dp_rank": dp_rank}
+            if pinned is not None:
+                routing["backend_instance_id"] = pinned
+            message = {**request, "token_ids": tokens, "routing": routing}
+            call = instance.call(message, Context(booking.request_id), buffer_size, booking)
+        except BaseException:
+            booking.ended()
+            raise
         return AsyncResponseStream(call)
 
-    def _query(self, request: dict[str, Any], choose: Callable[..., tuple[int, int, int]]) -> AsyncResponseStream:
+    def _query(
+        self, request: dict[str, Any], asked: dict[str, Any]
+    ) -> AsyncResponseStream | asyncio.Future[AsyncResponseStream]:
         """Answer which worker would serve the request."""
-        worker_id, dp_rank, _ = choose()
-        data = {"worker_id": _who(worker_id, dp_rank), "token_ids": _request.listed(request["token_ids"])}
-        return _Answered([{**_EMPTY_ITEM, "token_ids": [], "routing_data": data}])
+
+        def answer(choice: tuple[int, int, int]) -> AsyncResponseStream:
+            data = {"worker_id": _who(*choice[:2]), "token_ids": _request.listed(request["token_ids"])}
+            return _Answered([{**_EMPTY_ITEM, "token_ids": [], "routing_data": data}])
+
+        async def later(choice: asyncio.Future[tuple[int, int, int]]) -> AsyncResponseStream:
+            return answer(await choice)
+
+        choice = self._waits.submit(**asked)
+        return answer(choice) if isinstance(choice, tuple) else asyncio.ensure_future(later(choice))
 
     # -- the parts of a request
 
@@ -288,8 +369,16 @@ class KvRouter:
         strict_priority: int = 0,
         policy_class: str | None = None,
         cache_namespace: str | None = None,
+        *,
+        session_id: str | None = None,
+        priority_jump: float = 0.0,
+        timeout: float | None = None,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
     ) -> asyncio.Future[tuple[int, int, int]]:
         """Choose a worker for a prompt; with a request id, book the prompt there in the same step.
+
+        Where the configuration has requests wait (``router_queue_threshold``, ``router_policy_config``), the future stays
+        pending until it is the request's turn; also without an id. Cancelling it gives the request up.
 
         Args:
             token_ids: the prompt, ints in 0 .. 2**32-1; a buffer of uint32 is read in place.
@@ -303,9 +392,14 @@ class KvRouter:
             block_mm_infos: per block, None or ``{"mm_objects": [{"mm_hash": int, "offsets": [[start, end], ...]}]}``.
             lora_name: LoRA adapter.
             routing_constraints: which workers may be chosen.
-            strict_priority: 0 .. 2**32-1; for request queues, which do not exist yet.
-            policy_class: likewise.
+            strict_priority: 0 .. 2**32-1; of requests that wait, higher goes first.
+            policy_class: class or family of the policy file; None, or one that is not known, is the default.
             cache_namespace: cache salt.
+            session_id: prefers the rank that served the session, and a booking ties the session to the chosen one. No
+                effect without ``session_affinity_ttl_secs``. This and the next are not Dynamo's.
+            priority_jump: of requests that wait: seconds of head start, or weight.
+            timeout: how long the request may wait, in seconds; None is without end.
+            shared_ranges: what a cache that all ranks share holds, as in :meth:`Router.best_worker`.
 
         Returns:
             ``(worker_id, dp_rank, overlap_blocks)``: the last is the number of leading full blocks of the prompt that
@@ -313,22 +407,27 @@ class KvRouter:
 
         Raises:
             TypeError, InvalidArgument: at the call, for a wrong argument.
-            NoWorkers, DuplicateRequest, Closed: when awaited.
+            WorkerNotFound, NoWorkers, Overloaded, QueueLimitExceeded, Timeout, DuplicateRequest, SessionMoved, Closed: when
+                awaited.
         """
         if request_id is not None and not isinstance(request_id, str):
             raise TypeError(f"request_id: expected str, got {type(request_id).__name__} ({request_id!r})")
-        choose = functools.partial(
-            self._router.best_worker,
-            token_ids,
-            router_config_override,
-            block_mm_infos=block_mm_infos,
-            lora_name=lora_name,
-            routing_constraints=_constraints(routing_constraints),
-            strict_priority=strict_priority,
-            policy_class=policy_class,
-            cache_namespace=cache_namespace,
-        )
-        return self._answer(functools.partial(choose, request_id=request_id, update_indexer=update_indexer), choose)
+        asked = {
+            "token_ids": token_ids,
+            "router_config_override": router_config_override,
+            "block_mm_infos": block_mm_infos,
+            "lora_name": lora_name,
+            "routing_constraints": _constraints(routing_constraints),
+            "strict_priority": strict_priority,
+            "policy_class": policy_class,
+            "cache_namespace": cache_namespace,
+            "session_id": session_id,
+            "priority_jump": priority_jump,
+            "timeout": timeout,
+            "shared_ranges": None if shared_ranges is None else list(shared_ranges),
+        }
+        booked = {**asked, "request_id": request_id, "update_indexer": update_indexer}
+        return self._answer(lambda: self._waits.submit(**booked), self._probe(asked))
 
     def mark_prefill_complete(self, request_id: str) -> asyncio.Future[None]:
         """Say that a booked request's first token came. Twice is fine. ``RequestNotFound`` when awaited."""
@@ -374,7 +473,7 @@ class KvRouter:
             token_ids: the prompt.
             router_config_override: not looked at, as in Dynamo: no override changes what a rank holds.
             block_mm_infos, lora_name, cache_namespace: as in :meth:`best_worker`.
-            include_shared: whether to ask the shared cache; none exists yet.
+            include_shared: of no consequence: no shared cache is asked. See :meth:`Router.get_overlap_scores`.
 
         Returns:
             ``{"block_size", "num_blocks", "workers": [{"worker_id", "dp_rank", "device_blocks", "host_pinned_blocks",
@@ -404,6 +503,7 @@ class KvRouter:
         if not self._closed:
             self._closed = True
             self._hub.detach(self._path, self._link)
+            self._waits.close()
             self._router.close()
 
     async def aclose(self) -> None:
@@ -433,8 +533,10 @@ class KvRouter:
         if self._hub.closed:
             raise Closed("the runtime is shut down")
 
-    def _answer(self, do: Callable[[], T], probe: Callable[[], Any] | None = None) -> asyncio.Future[T]:
-        """Do something now, and give its result as a future.
+    def _answer(
+        self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any] | None = None
+    ) -> asyncio.Future[T]:
+        """Do something now, and give its result as a future; what comes later is a future already.
 
         With a `probe` it first waits, once, for the workers that the environment asks for. The probe finds what is wrong
         with the arguments meanwhile.
@@ -448,19 +550,23 @@ class KvRouter:
         future: asyncio.Future[T] = self._hub.loop.create_future()
         try:
             self._check_open()
-            future.set_result(do())
+            result = do()
+            if isinstance(result, asyncio.Future):
+                return result
+            future.set_result(result)
         except _ARGUMENT_ERRORS:
             raise
         except DynamoError as error:
             future.set_exception(error)
         return future
 
-    async def _answer_later(self, do: Callable[[], T]) -> T:
+    async def _answer_later(self, do: Callable[[], T | asyncio.Future[T]]) -> T:
         self._check_open()
         await self._hub.wait_for(self._path, self._min_workers, self._link)
         self._check_open()
         self._min_workers = 0
-        return do()
+        result = do()
+        return await result if isinstance(result, asyncio.Future) else result
 
     def _refuse(self, probe: Callable[[], Any]) -> None:
         try:
@@ -487,20 +593,29 @@ _EMPTY_ITEM: dict[str, Any] = {
 class _Booking:
     """Watches a request: ends its prefill at the first item, frees it at the end, and completes its items."""
 
-    def __init__(self, router: Router, request_id: str, received: float) -> None:
+    def __init__(self, router: Router, request_id: str, track_output: bool, expected_output: int | None) -> None:
+        self.request_id = request_id
         self._router = router
-        self._request_id = request_id
-        self._received = received
+        self._track_output = track_output
+        self._expected_output = expected_output
+        self._output_tokens = 0
+        self._output_blocks = 0
+        self._received = time.time()
         self._started = time.perf_counter()
         self._sent = self._started
         self._first: float | None = None
         self._freed = False
 
-    def routed(self, worker_id: int, dp_rank: int, overlap: int, blocks: int) -> None:
-        """Hear where the request goes, of how many blocks it has, and how many of them are cached there."""
+    def routed(self, worker_id: int, dp_rank: int, overlap: int, blocks: int, depth: int) -> None:
+        """Hear where the request goes, how many blocks it has, how many are cached there, and how many others wait."""
         self._worker = _who(worker_id, dp_rank)
         self._hit_rate = min(overlap / blocks, 1.0) if blocks else 0.0
+        self._depth = depth
         self._sent = time.perf_counter()
+
+    def unbooked(self) -> None:
+        """Free the booking, for another attempt under the same id."""
+        self._tell(self._router.free)
 
     def item(self, item: Any) -> dict[str, Any]:
         if not isinstance(item, Mapping):
@@ -517,11 +632,24 @@ class _Booking:
             self._first = time.perf_counter()
             data["worker_id"] = self._worker
             self._tell(self._router.mark_prefill_complete)
+        if self._track_output:
+            self._grow(len(answer["token_ids"]))
         if answer["finish_reason"] is not None:
             data["timing"] = self._timing(self._first)
         if data:
             answer["routing_data"] = data
         return answer
+
+    def _grow(self, tokens: int) -> None:
+        """Book the blocks that the answer has begun; what is expected to come after them decides how much they weigh."""
+        self._output_tokens += tokens
+        blocks = -(-self._output_tokens // self._router.block_size)
+        if blocks > self._output_blocks:
+            more, self._output_blocks = blocks - self._output_blocks, blocks
+            rest = None
+            if self._expected_output is not None:
+                rest = max(0.0, 1 - self._output_tokens / max(self._expected_output, 1))
+            self._tell(lambda request_id: self._router.add_output_block(request_id, more, rest))
 
     def failure(self, error: Exception) -> Any:
         raise error
@@ -534,7 +662,7 @@ class _Booking:
     def _tell(self, method: Callable[[str], None]) -> None:
         """Tell the router; if it was closed, or the booking expired, there is nothing to tell."""
         try:
-            method(self._request_id)
+            method(self.request_id)
         except DynamoError:
             pass
 
@@ -546,7 +674,7 @@ class _Booking:
             "ttft_ms": (first - self._started) * 1e3,
             "total_time_ms": (time.perf_counter() - self._started) * 1e3,
             "kv_hit_rate": self._hit_rate,
-            "router_queue_depth": 0,
+            "router_queue_depth": self._depth,
         }
 
 
@@ -589,12 +717,8 @@ def _constraints(value: RoutingConstraints | None) -> Any:
 def _check_affinity(ttl: int | None, mode: str) -> None:
     if mode not in ("hard", "soft"):
         raise InvalidArgument(f"invalid session affinity mode {mode!r}; expected 'hard' or 'soft'")
-    if ttl is not None:
-        if not 1 <= operator.index(ttl) <= _AFFINITY_TTL_MAX:
-            raise InvalidArgument(f"session_affinity_ttl_secs must be between 1 and {_AFFINITY_TTL_MAX}, got {ttl}")
-        raise NotImplementedError(f"session_affinity_ttl_secs={ttl} is not implemented: only None exists")
-    if mode != "hard":
-        raise NotImplementedError(f"session_affinity_mode={mode!r} is not implemented: only 'hard' exists")
+    if ttl is not None and not 1 <= operator.index(ttl) <= _AFFINITY_TTL_MAX:
+        raise InvalidArgument(f"session_affinity_ttl_secs must be between 1 and {_AFFINITY_TTL_MAX}, got {ttl}")
 
 
 def _from_environment(variable: str, default: int) -> int:

@@ -27,6 +27,7 @@ class Router:
         max_num_batched_tokens: int | None,
         total_kv_blocks: int | None,
         taints: tuple[str, ...],
+        adapters: tuple[str, ...],
         /,
     ) -> None: ...
     def remove_worker(self, worker_id: int, /) -> None: ...
@@ -49,8 +50,35 @@ class Router:
         policy_class: str | None,
         session_id: str | None,
         timeout: float | None,
+        priority_jump: float,
+        shared_ranges: bytes | None,
         /,
     ) -> tuple[int, int, int]: ...
+    def submit(
+        self,
+        token_ids: Tokens,
+        router_config_override: str | None,
+        request_id: str | None,
+        update_indexer: bool,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        worker_id: int | None,
+        dp_rank: int | None,
+        allowed_worker_ids: Iterable[int] | None,
+        routing_constraints: str | None,
+        strict_priority: int,
+        policy_class: str | None,
+        session_id: str | None,
+        timeout: float | None,
+        priority_jump: float,
+        shared_ranges: bytes | None,
+        /,
+    ) -> tuple[int, int, int] | int: ...
+    def take(self, ticket: int, /) -> tuple[int, int, int] | None: ...
+    def cancel(self, ticket: int, /) -> None: ...
+    def ready_fd(self) -> int: ...
+    def ready(self) -> list[int]: ...
     def explain(
         self,
         token_ids: Tokens,
@@ -68,6 +96,8 @@ class Router:
         policy_class: str | None,
         session_id: str | None,
         timeout: float | None,
+        priority_jump: float,
+        shared_ranges: bytes | None,
         /,
     ) -> str: ...
     def overlap_scores(
@@ -76,6 +106,7 @@ class Router:
         lora_name: str | None,
         cache_namespace: str | None,
         block_mm_infos: str | None,
+        shared_ranges: bytes | None,
         /,
     ) -> str: ...
     def potential_loads(

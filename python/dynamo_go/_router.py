@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -14,7 +15,7 @@ from ._json import decode, document, encode, mapping, merged
 
 if TYPE_CHECKING:
     from ._config import KvRouterConfig
-    from ._constraints import RoutingConstraints
+    from ._constraints import LoadThresholdConfig, RoutingConstraints
     from ._native import Tokens
     from ._types import PotentialLoad, RankHealth, Stats, WorkerInfo
 
@@ -25,7 +26,8 @@ class Router:
     """Route the requests of one model to its workers.
 
     A router follows its workers' KV events, remembers what it placed where, and picks the cheapest worker for a prompt.
-    It needs nothing else running. All methods are synchronous, take microseconds, and may be called from any thread::
+    It needs nothing else running. All methods are synchronous, take microseconds (but for requests that wait, where the
+    configuration asks for that), and may be called from any thread::
 
         with Router(block_size=16) as router:
             router.add_worker(7, kv_events="tcp://10.0.0.5:5557", replay="tcp://10.0.0.5:6557")
@@ -51,6 +53,14 @@ class Router:
         max_bytes: bounds the memory of what is known of the ranks' blocks, at least 16 MiB; None does not. At the bound
             the least recently used blocks go, the deepest of a prompt first: matches may then be too short, never too
             long, and :meth:`health` calls the ranks that lost some ``partial``. An eighth is for the lower tiers.
+        load_threshold_config: above which load a rank takes no request (:class:`Overloaded` if all are above it).
+        session_affinity_ttl_secs: how long a session without requests stays with its rank, 1 .. 31,536,000; None:
+            sessions are not kept together. At most 65,536 sessions.
+        session_affinity_mode: when the session's own rank cannot be chosen: "hard" raises :class:`SessionMoved`, "soft"
+            lets the session move.
+        worker_type: what the workers do. For "prefill", prompt tokens that are cached save no decode blocks where prefill is
+            not tracked.
+        model_name: whose profile of the policy file holds (``router_policy_config``).
 
     Raises:
         InvalidArgument: a value out of range, an unknown field.
@@ -66,10 +76,29 @@ class Router:
         *,
         seed: int | None = None,
         max_bytes: int | None = None,
+        load_threshold_config: LoadThresholdConfig | None = None,
+        session_affinity_ttl_secs: int | None = None,
+        session_affinity_mode: Literal["hard", "soft"] = "hard",
+        worker_type: Literal["aggregated", "prefill", "decode", "encode"] = "aggregated",
+        model_name: str = "",
     ) -> None:
         text = config if isinstance(config, str) else mapping(config, "config")
+        fields: dict[str, Any] = {}
         if max_bytes is not None:
-            text = merged(text, {"max_bytes": operator.index(max_bytes)})
+            fields["max_bytes"] = operator.index(max_bytes)
+        if load_threshold_config is not None:
+            fields.update(load_threshold_config.fields())
+        if session_affinity_ttl_secs is not None:
+            fields["session_affinity_ttl_secs"] = operator.index(session_affinity_ttl_secs)
+        for name, value, default in (
+            ("session_affinity_mode", session_affinity_mode, "hard"),
+            ("worker_type", worker_type, "aggregated"),
+            ("model_name", model_name, ""),
+        ):
+            if value != default:
+                fields[name] = value
+        if fields:
+            text = merged(text, fields)
         self._native = _native.Router(block_size, text, seed)
         self._block_size = int(block_size)
 
@@ -109,6 +138,7 @@ class Router:
         max_num_batched_tokens: int | None = None,
         total_kv_blocks: int | None = None,
         taints: Iterable[str] = (),
+        adapters: Iterable[str] = (),
     ) -> None:
         """Register a worker; it is a candidate at once.
 
@@ -129,13 +159,16 @@ class Router:
             max_num_batched_tokens: prompt tokens the engine takes in one step, if known.
             total_kv_blocks: size of the engine's cache, if known.
             taints: labels that routing constraints can ask for.
+            adapters: LoRA adapters that are loaded. Requests with a `lora_name` that any worker names go to those that
+                name it, unless all of them are overloaded or excluded.
 
         Raises:
             InvalidArgument: a malformed endpoint, overlapping port ranges, another block size, a value out of range.
             DuplicateWorker: the id is registered with other endpoints.
         """
-        if isinstance(taints, str):
-            raise TypeError("taints: expected an iterable of str, got str")
+        for name, labels in (("taints", taints), ("adapters", adapters)):
+            if isinstance(labels, str):
+                raise TypeError(f"{name}: expected an iterable of str, got str")
         self._native.add_worker(
             worker_id,
             dp_start,
@@ -148,6 +181,7 @@ class Router:
             max_num_batched_tokens,
             total_kv_blocks,
             tuple(taints),
+            tuple(adapters),
         )
 
     def remove_worker(self, worker_id: int) -> None:
@@ -215,8 +249,14 @@ class Router:
         policy_class: str | None = None,
         session_id: str | None = None,
         timeout: float | None = None,
+        priority_jump: float = 0.0,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
     ) -> tuple[int, int, int]:
         """Choose a worker for a prompt; with a request id, book the prompt there in the same step.
+
+        Where the configuration has requests wait (``router_queue_threshold``, ``router_policy_config``), a request that
+        has to wait does, without the GIL; :class:`KeyboardInterrupt` ends that within 100 ms. Requests without an id wait
+        too. Without such a configuration nothing waits.
 
         Args:
             token_ids: the prompt.
@@ -234,39 +274,59 @@ class Router:
             allowed_worker_ids: only these workers.
             routing_constraints: a :class:`RoutingConstraints`, or
                 ``{"required_taints": [...], "preferred_taints": {taint: weight}}``.
-            strict_priority: 0 .. 2**32-1; kept for request queues.
-            policy_class: kept for request queues.
-            session_id: must be None: there is no session affinity in this version.
-            timeout: how long the request may queue, in seconds.
+            strict_priority: 0 .. 2**32-1; of requests that wait, higher goes first, whatever else holds.
+            policy_class: class or family of the policy file; None, or one that is not known, is the default.
+            session_id: prefers the rank that served the session, and a booking ties the session to the chosen one; at
+                most 256 bytes. No effect without ``session_affinity_ttl_secs``.
+            timeout: how long the request may wait, in seconds; None is without end. Of requests with one strict
+                priority, those whose time is up first go first.
+            priority_jump: of requests that wait: seconds of head start, or weight (``router_queue_policy="wspt"``).
+            shared_ranges: what a cache that all ranks share holds of the prompt: ranges (start, end) of block positions,
+                ascending, apart. They count with ``shared_cache_multiplier``.
 
         Returns:
             (worker_id, dp_rank, overlap_blocks): the last is the number of leading full blocks of the prompt that the
             chosen rank holds.
 
         Raises:
-            InvalidArgument: a value out of range; unknown fields in an override.
-            NoWorkers: no registered worker is eligible, or none has the `dp_rank` asked for.
+            TypeError: a value of the wrong type.
+            InvalidArgument: a value out of range; unknown fields in an override; the pinned worker is not allowed.
+            Closed: the router is closed, also while the request waits.
             WorkerNotFound: the pinned worker, or the rank pinned with it, does not exist.
+            NoWorkers: no registered worker is eligible, or none has the `dp_rank` asked for.
+            Overloaded: every rank that fits is beyond a load threshold.
+            QueueLimitExceeded: the request would have to wait, and as many wait as may.
+            Timeout: the request waited for `timeout` seconds.
             DuplicateRequest: the id is booked already. Nothing changed.
-            NotImplementedError: a session_id is given.
+            SessionMoved: the session's own rank cannot be chosen, and the mode is "hard".
+
+        Of several, the first in this order is raised.
         """
         return self._native.best_worker(
-            token_ids,
-            None if router_config_override is None else mapping(router_config_override, "router_config_override"),
-            request_id,
-            update_indexer,
-            lora_name,
-            cache_namespace,
-            None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
-            worker_id,
-            dp_rank,
-            allowed_worker_ids,
-            None if routing_constraints is None else mapping(routing_constraints, "routing_constraints"),
-            strict_priority,
-            policy_class,
-            session_id,
-            timeout,
+            *_arguments(
+                token_ids,
+                router_config_override,
+                request_id,
+                update_indexer,
+                lora_name,
+                cache_namespace,
+                block_mm_infos,
+                worker_id,
+                dp_rank,
+                allowed_worker_ids,
+                routing_constraints,
+                strict_priority,
+                policy_class,
+                session_id,
+                timeout,
+                priority_jump,
+                shared_ranges,
+            )
         )
+
+    def _submit(self, **request: Any) -> tuple[int, int, int] | int:
+        """Do as :meth:`best_worker`, whose keywords it takes, but give a ticket for a request that has to wait."""
+        return self._native.submit(*_arguments(**{**_NO_REQUEST, **request}))
 
     def explain(
         self,
@@ -279,27 +339,34 @@ class Router:
         dp_rank: int | None = None,
         allowed_worker_ids: Iterable[int] | None = None,
         routing_constraints: RoutingConstraints | Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
     ) -> dict[str, Any]:
         """Tell what :meth:`best_worker` would weigh: each candidate with every term of its cost. Books nothing.
 
-        Arguments and errors are those of :meth:`best_worker`.
+        Arguments and errors are those of :meth:`best_worker`; that no rank is eligible is part of the explanation.
+        ``python -m dynamo_go explain`` shows it as a table.
         """
         text = self._native.explain(
-            token_ids,
-            mapping(router_config_override, "router_config_override"),
-            None,
-            False,
-            lora_name,
-            cache_namespace,
-            None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
-            worker_id,
-            dp_rank,
-            allowed_worker_ids,
-            mapping(routing_constraints, "routing_constraints"),
-            0,
-            None,
-            None,
-            None,
+            *_arguments(
+                token_ids,
+                router_config_override,
+                None,
+                False,
+                lora_name,
+                cache_namespace,
+                block_mm_infos,
+                worker_id,
+                dp_rank,
+                allowed_worker_ids,
+                routing_constraints,
+                0,
+                None,
+                session_id,
+                None,
+                0.0,
+                shared_ranges,
+            )
         )
         return cast("dict[str, Any]", decode(text))
 
@@ -321,17 +388,19 @@ class Router:
         lora_name: str | None = None,
         cache_namespace: str | None = None,
         block_mm_infos: Sequence[Mapping[str, Any] | None] | None = None,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
     ) -> dict[str, Any]:
         """Tell how many leading blocks of the prompt each rank holds, by tier.
 
         Returns:
             ``{"block_size": int, "num_blocks": int, "workers": [{"worker_id", "dp_rank", "device_blocks",
-            "host_pinned_blocks", "disk_blocks", ...}, ...], "shared_cache": {...}}``; every rank has a row. The host's
+            "host_pinned_blocks", "disk_blocks", ...}, ...], "shared_cache": {...}}``; every rank has a row.
+            ``shared_cache`` repeats `shared_ranges`. The host's
             blocks go on where the device's end, those on disk (and external) where the host's end; their numbers count
             all before, ``host_pinned_extension_blocks`` and ``disk_extension_blocks`` do not.
         """
         infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
-        text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos)
+        text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos, _ranges(shared_ranges))
         return cast("dict[str, Any]", decode(text))
 
     # -- bookings
@@ -435,6 +504,81 @@ class Router:
         memory; under Dynamo's names where there are any.
         """
         return self._native.metrics()
+
+
+# The defaults of best_worker.
+_NO_REQUEST: dict[str, Any] = {
+    "router_config_override": None,
+    "request_id": None,
+    "update_indexer": False,
+    "lora_name": None,
+    "cache_namespace": None,
+    "block_mm_infos": None,
+    "worker_id": None,
+    "dp_rank": None,
+    "allowed_worker_ids": None,
+    "routing_constraints": None,
+    "strict_priority": 0,
+    "policy_class": None,
+    "session_id": None,
+    "timeout": None,
+    "priority_jump": 0.0,
+    "shared_ranges": None,
+}
+
+
+def _arguments(
+    token_ids: Tokens,
+    router_config_override: Mapping[str, Any] | None,
+    request_id: str | None,
+    update_indexer: bool,
+    lora_name: str | None,
+    cache_namespace: str | None,
+    block_mm_infos: Sequence[Mapping[str, Any] | None] | None,
+    worker_id: int | None,
+    dp_rank: int | None,
+    allowed_worker_ids: Iterable[int] | None,
+    routing_constraints: RoutingConstraints | Mapping[str, Any] | None,
+    strict_priority: int,
+    policy_class: str | None,
+    session_id: str | None,
+    timeout: float | None,
+    priority_jump: float,
+    shared_ranges: Iterable[tuple[int, int]] | None,
+) -> tuple[Any, ...]:
+    """Give the arguments of a request as the extension takes them."""
+    return (
+        token_ids,
+        None if router_config_override is None else mapping(router_config_override, "router_config_override"),
+        request_id,
+        update_indexer,
+        lora_name,
+        cache_namespace,
+        None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
+        worker_id,
+        dp_rank,
+        allowed_worker_ids,
+        None if routing_constraints is None else mapping(routing_constraints, "routing_constraints"),
+        strict_priority,
+        policy_class,
+        session_id,
+        timeout,
+        priority_jump,
+        None if shared_ranges is None else _ranges(shared_ranges),
+    )
+
+
+def _ranges(value: Iterable[tuple[int, int]] | None) -> bytes | None:
+    """Give ranges of block positions as the C interface takes them."""
+    if value is None:
+        return None
+    flat = array("I")
+    for start, end in value:
+        try:
+            flat.extend((start, end))
+        except OverflowError:
+            raise InvalidArgument(f"shared_ranges: ({start}, {end}), expected ints in 0 .. 2**32-1") from None
+    return flat.tobytes()
 
 
 def _endpoints(value: str | Mapping[int, str] | None, name: str) -> str | None:

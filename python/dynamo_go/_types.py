@@ -47,6 +47,8 @@ class WorkerInfo(TypedDict):
     total_kv_blocks: int | None
     """None if unknown."""
     taints: list[str]
+    adapters: list[str]
+    """LoRA adapters that it named."""
 
 
 class Stats(TypedDict):

@@ -29,6 +29,7 @@ static const struct {
     {DGO_WORKER_ERROR, "WorkerError"},
     {DGO_FILE_ERROR, "FileError"},
     {DGO_SNAPSHOT_REFUSED, "SnapshotRefused"},
+    {DGO_SESSION_MOVED, "SessionMoved"},
 };
 
 /* error_class: new reference to a class of dynamo_go._errors, or NULL with an exception. */

@@ -22,6 +22,11 @@
   X(router_workers)            \
   X(router_apply_event)        \
   X(router_best_worker)        \
+  X(router_submit)             \
+  X(router_wait)               \
+  X(router_cancel)             \
+  X(router_ready_fd)           \
+  X(router_ready)              \
   X(router_mark_prefill_complete) \
   X(router_free)               \
   X(router_add_output_block)   \

@@ -70,10 +70,10 @@ static PyObject *router_close(router_object *self, PyObject *Py_UNUSED(unused)) 
   return none_or(status, &error);
 }
 
-/* taints_get: strings of a tuple, in memory from PyMem_RawMalloc; borrowed from it. */
-static int taints_get(PyObject *tuple, dgo_worker *worker, dgo_string **memory) {
+/* strings_get: strings of a tuple, in memory from PyMem_RawMalloc that the caller frees, also on -1; borrowed from it. */
+static int strings_get(PyObject *tuple, const char *name, dgo_string **memory, size_t *count) {
   if (!PyTuple_Check(tuple)) {
-    PyErr_Format(PyExc_TypeError, "taints: expected a tuple of str, got %.80s", Py_TYPE(tuple)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s: expected a tuple of str, got %.80s", name, Py_TYPE(tuple)->tp_name);
     return -1;
   }
   Py_ssize_t n = PyTuple_GET_SIZE(tuple);
@@ -82,16 +82,15 @@ static int taints_get(PyObject *tuple, dgo_worker *worker, dgo_string **memory) 
     PyErr_NoMemory();
     return -1;
   }
-  worker->taints = *memory;
-  worker->n_taints = (size_t)n;
+  *count = (size_t)n;
   for (Py_ssize_t i = 0; i < n; i++)
-    if (to_string(PyTuple_GET_ITEM(tuple, i), "taints", &(*memory)[i]) < 0) return -1;
+    if (to_string(PyTuple_GET_ITEM(tuple, i), name, &(*memory)[i]) < 0) return -1;
   return 0;
 }
 
 /* worker_get: args as of router_add_worker. On -1 nothing is left to free. */
-static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **taints) {
-  *taints = NULL;
+static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **taints, dgo_string **adapters) {
+  *taints = *adapters = NULL;
   if (to_u64(args[0], "worker_id", &worker->worker_id) < 0 || to_u32(args[1], "dp_start", &worker->dp_start) < 0 ||
       to_u32(args[2], "dp_size", &worker->dp_size) < 0 || to_string(args[3], "kv_events", &worker->kv_events) < 0 ||
       to_string(args[4], "replay", &worker->replay) < 0 || to_string(args[5], "topic", &worker->topic) < 0 ||
@@ -105,22 +104,29 @@ static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **ta
   if (worker->has_block_size && to_i64(args[7], "block_size", &worker->block_size) < 0) return -1;
   if (args[8] != Py_None && to_u64(args[8], "max_num_batched_tokens", &worker->max_num_batched_tokens) < 0) return -1;
   if (args[9] != Py_None && to_u64(args[9], "total_kv_blocks", &worker->total_kv_blocks) < 0) return -1;
-  if (taints_get(args[10], worker, taints) == 0) return 0;
+  if (strings_get(args[10], "taints", taints, &worker->n_taints) == 0 &&
+      strings_get(args[11], "adapters", adapters, &worker->n_adapters) == 0) {
+    worker->taints = *taints;
+    worker->adapters = *adapters;
+    return 0;
+  }
   PyMem_RawFree(*taints);
+  PyMem_RawFree(*adapters);
   return -1;
 }
 
 /* add_worker(worker_id, dp_start, dp_size, kv_events, replay, topic, host, block_size, max_num_batched_tokens,
- *            total_kv_blocks, taints) */
+ *            total_kv_blocks, taints, adapters) */
 static PyObject *router_add_worker(router_object *self, PyObject *const *args, Py_ssize_t n) {
-  if (check_count("add_worker", n, 11) < 0) return NULL;
+  if (check_count("add_worker", n, 12) < 0) return NULL;
   dgo_worker worker = {.struct_size = sizeof worker};
-  dgo_string *taints;
-  if (worker_get(args, &worker, &taints) < 0) return NULL;
+  dgo_string *taints, *adapters;
+  if (worker_get(args, &worker, &taints, &adapters) < 0) return NULL;
   NEW_ERROR(error);
   dgo_status status;
   CALL(status, dgo.router_add_worker(self->handle, &worker, &error));
   PyMem_RawFree(taints);
+  PyMem_RawFree(adapters);
   return none_or(status, &error);
 }
 
@@ -157,6 +163,17 @@ static int identity_get(PyObject *const *args, dgo_request *request) {
   return to_string(args[2], "block_mm_infos", &request->block_mm_infos);
 }
 
+/* shared_get: None, or bytes with pairs of uint32. */
+static int shared_get(PyObject *value, dgo_request *request) {
+  char *data;
+  Py_ssize_t size;
+  if (value == Py_None) return 0;
+  if (PyBytes_AsStringAndSize(value, &data, &size) < 0) return -1;
+  request->shared_ranges = (const uint32_t *)(void *)data; /* the data of a bytes object is aligned */
+  request->n_shared_ranges = (size_t)size / (2 * sizeof(uint32_t));
+  return 0;
+}
+
 /* request_get: args are those of router_best_worker after the tokens. On -1 nothing is left to free. */
 static int request_get(PyObject *const *args, dgo_request *request, uint64_t **allowed) {
   *allowed = NULL;
@@ -183,6 +200,7 @@ static int request_get(PyObject *const *args, dgo_request *request, uint64_t **a
     request->flags |= DGO_REQUEST_TIMEOUT;
     if (to_double(args[13], "timeout", &request->timeout_seconds) < 0) return -1;
   }
+  if (to_double(args[14], "priority_jump", &request->priority_jump) < 0 || shared_get(args[15], request) < 0) return -1;
   if (args[8] == Py_None) return 0;
   if (to_u64_array(args[8], "allowed_worker_ids", DGO_WORKER_IDS_MAX, allowed, &request->n_allowed_worker_ids) < 0)
     return -1;
@@ -190,7 +208,7 @@ static int request_get(PyObject *const *args, dgo_request *request, uint64_t **a
   return 0;
 }
 
-enum { REQUEST_ARGS = 15 };
+enum { REQUEST_ARGS = 17 };
 
 /* choose: best_worker with the GIL held or released. */
 static dgo_status choose(dgo_router handle, const prompt_tokens *tokens, const dgo_request *request, dgo_choice *choice,
@@ -202,9 +220,42 @@ static dgo_status choose(dgo_router handle, const prompt_tokens *tokens, const d
   return status;
 }
 
+/* submit: a request that may wait, with the GIL held or released. */
+static dgo_status submit(dgo_router handle, const prompt_tokens *tokens, const dgo_request *request, dgo_choice *choice,
+                         uint64_t *ticket, dgo_error *error) {
+  if (tokens->count < RELEASE_GIL_TOKENS)
+    return dgo.router_submit(handle, tokens->data, tokens->count, request, choice, ticket, error);
+  dgo_status status;
+  CALL(status, dgo.router_submit(handle, tokens->data, tokens->count, request, choice, ticket, error));
+  return status;
+}
+
+static PyObject *chosen(const dgo_choice *choice) {
+  return Py_BuildValue("(KII)", (unsigned long long)choice->worker_id, (unsigned)choice->dp_rank,
+                       (unsigned)choice->overlap_blocks);
+}
+
+/* How long one slice of a wait takes: a signal is noticed after it. */
+enum { SLICE_MS = 50 };
+
+/* await_choice: wait for a ticket, in slices without the GIL, until it is done or a signal handler raises. */
+static PyObject *await_choice(dgo_router handle, uint64_t ticket, dgo_choice *choice) {
+  for (;;) {
+    NEW_ERROR(error);
+    int32_t done = 0;
+    dgo_status status;
+    CALL(status, dgo.router_wait(handle, ticket, SLICE_MS, choice, &done, &error));
+    if (status != DGO_OK) return raise_status(status, &error);
+    if (done) return chosen(choice);
+    if (PyErr_CheckSignals() == 0) continue;
+    dgo.router_cancel(handle, ticket, NULL);
+    return NULL;
+  }
+}
+
 /* best_worker(token_ids, router_config_override, request_id, update_indexer, lora_name, cache_namespace, block_mm_infos,
  *             worker_id, dp_rank, allowed_worker_ids, routing_constraints, strict_priority, policy_class, session_id,
- *             timeout) */
+ *             timeout, priority_jump, shared_ranges). A request that has to wait does. */
 static PyObject *router_best_worker(router_object *self, PyObject *const *args, Py_ssize_t n) {
   if (check_count("best_worker", n, REQUEST_ARGS) < 0) return NULL;
   dgo_request request = {.struct_size = sizeof request};
@@ -217,12 +268,79 @@ static PyObject *router_best_worker(router_object *self, PyObject *const *args, 
   }
   dgo_choice choice = {.struct_size = sizeof choice};
   NEW_ERROR(error);
+  uint64_t ticket = 0;
   dgo_status status = choose(self->handle, &tokens, &request, &choice, &error);
+  if (status == DGO_TIMEOUT) status = submit(self->handle, &tokens, &request, &choice, &ticket, &error);
   tokens_release(&tokens);
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);
-  return Py_BuildValue("(KII)", (unsigned long long)choice.worker_id, (unsigned)choice.dp_rank,
-                       (unsigned)choice.overlap_blocks);
+  return ticket == 0 ? chosen(&choice) : await_choice(self->handle, ticket, &choice);
+}
+
+/* submit: arguments as best_worker; the choice, or an int: the ticket of a request that waits. */
+static PyObject *router_submit(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("submit", n, REQUEST_ARGS) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  uint64_t *allowed;
+  prompt_tokens tokens;
+  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
+  if (tokens_get(args[0], &tokens) < 0) {
+    PyMem_RawFree(allowed);
+    return NULL;
+  }
+  dgo_choice choice = {.struct_size = sizeof choice};
+  uint64_t ticket = 0;
+  NEW_ERROR(error);
+  dgo_status status = submit(self->handle, &tokens, &request, &choice, &ticket, &error);
+  tokens_release(&tokens);
+  PyMem_RawFree(allowed);
+  if (status != DGO_OK) return raise_status(status, &error);
+  return ticket == 0 ? chosen(&choice) : PyLong_FromUnsignedLongLong(ticket);
+}
+
+/* take(ticket): the choice, or None while the request waits. */
+static PyObject *router_take(router_object *self, PyObject *value) {
+  uint64_t ticket;
+  if (to_u64(value, "ticket", &ticket) < 0) return NULL;
+  dgo_choice choice = {.struct_size = sizeof choice};
+  int32_t done = 0;
+  NEW_ERROR(error);
+  dgo_status status = dgo.router_wait(self->handle, ticket, 0, &choice, &done, &error);
+  if (status != DGO_OK) return raise_status(status, &error);
+  if (done) return chosen(&choice);
+  Py_RETURN_NONE;
+}
+
+static PyObject *router_cancel(router_object *self, PyObject *value) {
+  uint64_t ticket;
+  if (to_u64(value, "ticket", &ticket) < 0) return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.router_cancel(self->handle, ticket, &error), &error);
+}
+
+static PyObject *router_ready_fd(router_object *self, PyObject *Py_UNUSED(unused)) {
+  int fd = -1;
+  NEW_ERROR(error);
+  dgo_status status = dgo.router_ready_fd(self->handle, &fd, &error);
+  return status == DGO_OK ? PyLong_FromLong(fd) : raise_status(status, &error);
+}
+
+/* ready(): the tickets that are done, at most 64 at a time. */
+static PyObject *router_ready(router_object *self, PyObject *Py_UNUSED(unused)) {
+  uint64_t tickets[64];
+  size_t count = 0;
+  NEW_ERROR(error);
+  dgo_status status = dgo.router_ready(self->handle, tickets, sizeof tickets / sizeof tickets[0], &count, &error);
+  if (status != DGO_OK) return raise_status(status, &error);
+  PyObject *list = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; list != NULL && i < count; i++) {
+    PyObject *ticket = PyLong_FromUnsignedLongLong(tickets[i]);
+    if (ticket == NULL)
+      Py_CLEAR(list);
+    else
+      PyList_SET_ITEM(list, (Py_ssize_t)i, ticket);
+  }
+  return list;
 }
 
 /* explain: arguments as best_worker; JSON. */
@@ -245,12 +363,12 @@ static PyObject *router_explain(router_object *self, PyObject *const *args, Py_s
   return text_or(status, &error, &buffer);
 }
 
-/* overlap_scores(token_ids, lora_name, cache_namespace, block_mm_infos): JSON. */
+/* overlap_scores(token_ids, lora_name, cache_namespace, block_mm_infos, shared_ranges): JSON. */
 static PyObject *router_overlap_scores(router_object *self, PyObject *const *args, Py_ssize_t n) {
-  if (check_count("overlap_scores", n, 4) < 0) return NULL;
+  if (check_count("overlap_scores", n, 5) < 0) return NULL;
   dgo_request request = {.struct_size = sizeof request};
   prompt_tokens tokens;
-  if (identity_get(args + 1, &request) < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
+  if (identity_get(args + 1, &request) < 0 || shared_get(args[4], &request) < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
   NEW_BUFFER(buffer);
   NEW_ERROR(error);
   dgo_status status;
@@ -412,6 +530,11 @@ static PyMethodDef router_methods[] = {
     {"workers", METHOD(router_workers), METH_NOARGS, NULL},
     {"apply_event", METHOD(router_apply_event), METH_FASTCALL, NULL},
     {"best_worker", METHOD(router_best_worker), METH_FASTCALL, NULL},
+    {"submit", METHOD(router_submit), METH_FASTCALL, NULL},
+    {"take", METHOD(router_take), METH_O, NULL},
+    {"cancel", METHOD(router_cancel), METH_O, NULL},
+    {"ready_fd", METHOD(router_ready_fd), METH_NOARGS, NULL},
+    {"ready", METHOD(router_ready), METH_NOARGS, NULL},
     {"explain", METHOD(router_explain), METH_FASTCALL, NULL},
     {"overlap_scores", METHOD(router_overlap_scores), METH_FASTCALL, NULL},
     {"potential_loads", METHOD(router_potential_loads), METH_FASTCALL, NULL},

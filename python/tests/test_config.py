@@ -30,20 +30,22 @@ EXISTS = {
     "router_ttl_secs": 120.0,
     "router_approximate_cache_policy": "ttl",
     "router_predicted_ttl_secs": None,
+    "router_track_output_blocks": False,
+    "router_prefill_load_model": "none",
+    "router_queue_threshold": None,
+    "router_queue_policy": "fcfs",
+    "shared_cache_multiplier": None,
+    "router_policy_config": None,
+    "overlap_score_min_blocks": 0,  # not Dynamo's
 }
 
 # keyword: (default, a valid value that is another, environment variable)
 PLANNED: dict[str, tuple[Any, Any, str]] = {
     "router_replica_sync": (False, True, "DYN_ROUTER_REPLICA_SYNC"),
-    "router_track_output_blocks": (False, True, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS"),
-    "router_prefill_load_model": ("none", "ais", "DYN_ROUTER_PREFILL_LOAD_MODEL"),
-    "router_queue_threshold": (None, 0.5, "DYN_ROUTER_QUEUE_THRESHOLD"),
     "router_event_threads": (4, 1, "DYN_ROUTER_EVENT_THREADS"),
-    "router_queue_policy": ("fcfs", "wspt", "DYN_ROUTER_QUEUE_POLICY"),
     "use_remote_indexer": (False, True, "DYN_USE_REMOTE_INDEXER"),
     "serve_indexer": (False, True, "DYN_SERVE_INDEXER"),
     "enable_session_prefix_index": (False, True, "DYN_ENABLE_SESSION_PREFIX_INDEX"),
-    "shared_cache_multiplier": (None, 0.5, "DYN_SHARED_CACHE_MULTIPLIER"),
     "shared_cache_type": ("none", "hicache", "DYN_SHARED_CACHE_TYPE"),
     "conditional_disagg_enabled": (False, True, "DYN_ROUTER_CONDITIONAL_DISAGG"),
     "conditional_disagg_policy": ("isl_bounding", "isl_or_load", "DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"),
@@ -51,7 +53,6 @@ PLANNED: dict[str, tuple[Any, Any, str]] = {
     "conditional_disagg_eff_isl_ratio_threshold": (0.7, 0.5, "DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD"),
     "conditional_disagg_prefill_busy_threshold": (None, 1.0, "DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"),
     "conditional_disagg_decode_busy_threshold": (None, 1.0, "DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"),
-    "router_policy_config": (None, "policy.yaml", "DYN_ROUTER_POLICY_CONFIG"),
     "router_prefill_policy": (None, "other", "DYN_ROUTER_PREFILL_POLICY"),
     "router_decode_policy": (None, "other", "DYN_ROUTER_DECODE_POLICY"),
     "router_tracking_key_file": (None, "key", "DYN_ROUTER_TRACKING_KEY_FILE"),
@@ -62,7 +63,12 @@ PLANNED: dict[str, tuple[Any, Any, str]] = {
 COMPANION: dict[str, dict[str, Any]] = {
     "router_tracking_hash": {"router_tracking_key_file": "key"},
 }
-NOT_IN_JSON = {"router_approximate_cache_policy", "router_prefill_policy", "router_decode_policy"}
+NOT_IN_JSON = {
+    "router_approximate_cache_policy",
+    "router_prefill_policy",
+    "router_decode_policy",
+    "overlap_score_min_blocks",
+}
 DEFAULTS = {**EXISTS, **{name: row[0] for name, row in PLANNED.items()}}
 
 
@@ -422,3 +428,49 @@ def test_json_legacy_fields() -> None:
 def test_bad_json(text: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         KvRouterConfig.from_json(text)
+
+
+def test_prefill_load_model_is_a_table() -> None:
+    table = {"new_tokens": [0, 1000], "cached_tokens": [0], "seconds": [[0, 10.0]]}
+    config = KvRouterConfig(router_prefill_load_model=table)
+    assert KvRouterConfig.from_json(config.to_json()) == config
+    Router(16, config).close()
+    asked: list[tuple[int, int]] = []
+
+    def model(new: int, cached: int) -> float:
+        asked.append((new, cached))
+        return new / 1000
+
+    with Router(16, KvRouterConfig(router_prefill_load_model=model)) as router:
+        count = len(asked)
+        assert 0 < count < 2000
+        router.add_worker(1)
+        router.best_worker(range(100), request_id="a")
+        assert len(asked) == count, "it is asked once"
+    with pytest.raises(NotImplementedError, match="'ais'"):
+        KvRouterConfig(router_prefill_load_model="aic")
+    for bad in (
+        {},
+        {**table, "more": 1},
+        {**table, "new_tokens": [5, 5]},
+        {**table, "seconds": [[0, -1]]},
+        {**table, "seconds": [[0]]},
+        {**table, "cached_tokens": []},
+        lambda new, cached: -1.0,
+    ):
+        with pytest.raises(InvalidArgument, match="router_prefill_load_model"):
+            KvRouterConfig(router_prefill_load_model=bad)
+    with pytest.raises(TypeError):
+        KvRouterConfig(router_prefill_load_model=5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="requires router_track_prefill_tokens"):
+        KvRouterConfig(router_prefill_load_model=table, router_track_prefill_tokens=False)
+
+
+def test_presets() -> None:
+    assert KvRouterConfig.preset("default") == KvRouterConfig()
+    shared = KvRouterConfig.preset("shared_system_prompt", system_prompt_tokens=160, block_size=16)
+    assert shared.overlap_score_min_blocks == 12
+    assert KvRouterConfig.preset("first_token").prefill_load_scale == 4.0
+    assert KvRouterConfig.preset("spread").overlap_score_credit == 0.0
+    with pytest.raises(InvalidArgument, match="shared_system_prompt"):
+        KvRouterConfig.preset("fast")

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import gc
 import json
+import math
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -49,6 +50,7 @@ from dynamo_go import (
     ModelRuntimeConfig,
     ModelType,
     NoWorkers,
+    Overloaded,
     RequestNotFound,
     RoutingConstraints,
     WorkerError,
@@ -107,9 +109,7 @@ def test_positional_arguments_as_in_dynamo_and_defaults(monkeypatch: pytest.Monk
             InvalidArgument,
             "invalid session affinity mode 'x'; expected 'hard' or 'soft'",
         ),
-        ({"session_affinity_mode": "soft"}, NotImplementedError, "session_affinity_mode='soft'"),
         ({"session_affinity_ttl_secs": 0}, InvalidArgument, "between 1 and 31536000, got 0"),
-        ({"session_affinity_ttl_secs": 5}, NotImplementedError, "session_affinity_ttl_secs=5"),
         ({"ais_perf_config": {}}, NotImplementedError, "ais_perf_config"),
         ({"load_threshold_config": 0.5}, TypeError, "load_threshold_config"),
         ({"bogus": 1}, TypeError, "bogus"),
@@ -124,11 +124,69 @@ def test_constructor_arguments(keywords: dict[str, Any], kind: type[Exception], 
     run(main())
 
 
-def test_load_thresholds_do_not_exist_yet() -> None:
+def test_load_thresholds() -> None:
     with pytest.raises(InvalidArgument, match="between 0 and 1, got 2"):
         LoadThresholdConfig(active_decode_blocks_threshold=2)
-    with pytest.raises(NotImplementedError, match="active_prefill_tokens_threshold=5"):
-        LoadThresholdConfig(active_prefill_tokens_threshold=5)
+    with pytest.raises(InvalidArgument, match="at least 0, got -1"):
+        LoadThresholdConfig(active_prefill_tokens_threshold=-1)
+    with pytest.raises(InvalidArgument, match="finite"):
+        LoadThresholdConfig(active_prefill_tokens_threshold_frac=math.inf)
+    limits = LoadThresholdConfig(active_prefill_tokens_threshold=63)
+    assert repr(limits) == "LoadThresholdConfig(active_prefill_tokens_threshold=63)"
+
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime, silent)
+        router = KvRouter(runtime.endpoint(PATH), BLOCK, load_threshold_config=limits)
+        await router.best_worker(range(64), request_id="a")
+        assert isinstance(await error_of(router.best_worker(range(64))), Overloaded)
+        assert isinstance(await error_of(router.generate(range(64), "m")), Overloaded)
+        await router.free("a")
+        await router.best_worker(range(64))
+
+    run(main())
+
+
+def test_sessions_stay_together() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        for _ in range(4):
+            serve(runtime)
+        router = KvRouter(runtime.endpoint(PATH), BLOCK, session_affinity_ttl_secs=60)
+        home = (await router.best_worker(range(64), request_id="a", session_id="s"))[0]
+        for n in range(20):
+            assert (await router.best_worker(range(n), session_id="s"))[0] == home
+        stream = await router.generate(range(8), "m", session_id="s")
+        first = (await collect(stream))[0]
+        assert first["routing_data"]["worker_id"]["decode_worker_id"] == home
+
+    run(main())
+
+
+def test_output_blocks_are_booked_as_they_come() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        gate = asyncio.Event()
+
+        async def answer(request: Any, context: Any) -> Any:
+            yield {"token_ids": [1]}
+            yield {"token_ids": [2] * 16}
+            gate.set()
+            await context.async_killed_or_stopped()
+
+        serve(runtime, answer)
+        for track, blocks in ((False, 2), (True, 4)):
+            gate.clear()
+            router = make_router(runtime, router_track_output_blocks=track)
+            stream = await router.generate(range(32), "m")
+            await anext(stream)
+            await anext(stream)
+            await gate.wait()
+            assert [b for _, b, _ in await busy(router)] == [blocks]
+            await stream.aclose()
+            assert await busy(router) == []
+
+    run(main())
 
 
 def test_block_size_one() -> None:

@@ -52,7 +52,7 @@ var imports = map[string][]string{
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/worker", "core/zmq"},
+	"core/router":            {"core/affinity", "core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector": {"core/metrics", "core/tally"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},

@@ -1,0 +1,286 @@
+package main
+
+/*
+#include "dynamo_go.h"
+
+#ifdef __linux__
+#include <sys/eventfd.h>
+static inline int dgo_new_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+#else
+static inline int dgo_new_eventfd(void) { return -1; }
+#endif
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/router"
+)
+
+// waits are the tickets of one router by number, and those that are done in a list behind a descriptor. Its lock is taken below
+// the router's, and never held while the router is called.
+//
+// Invariants: live has the tickets whose result nobody took; a nil one is being submitted. ready is empty without a descriptor.
+type waits struct {
+	mu    sync.Mutex
+	last  uint64
+	live  map[uint64]*router.Ticket
+	ready []uint64
+	fd    int // -1 until somebody asks for it
+}
+
+func newWaits() *waits { return &waits{live: make(map[uint64]*router.Ticket), fd: -1} }
+
+// reserve gives the number of a ticket that is about to be submitted.
+func (w *waits) reserve() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	w.live[w.last] = nil
+	return w.last
+}
+
+// settle says what became of a number; nil means that there is no ticket after all.
+func (w *waits) settle(id uint64, tk *router.Ticket) {
+	w.mu.Lock()
+	if tk == nil {
+		delete(w.live, id)
+	} else {
+		w.live[id] = tk
+	}
+	w.mu.Unlock()
+	if tk != nil {
+		select {
+		case <-tk.Done():
+			w.done(id) // again: whoever was told before found nothing yet
+		default:
+		}
+	}
+}
+
+// done hears that a ticket has its result.
+func (w *waits) done(id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		w.ready = append(w.ready, id)
+		w.signal()
+	}
+}
+
+// signal makes the descriptor readable. A write to an eventfd fails only when it is readable already.
+func (w *waits) signal() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = syscall.Write(w.fd, one[:])
+}
+
+// descriptor gives the descriptor, open from now on.
+func (w *waits) descriptor() (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		if w.fd = int(C.dgo_new_eventfd()); w.fd < 0 {
+			return 0, fmt.Errorf("%w: no eventfd on this system", router.ErrNotImplemented)
+		}
+		for id, tk := range w.live {
+			if tk == nil {
+				continue
+			}
+			select {
+			case <-tk.Done():
+				w.ready = append(w.ready, id)
+			default:
+			}
+		}
+		w.signal()
+	}
+	return w.fd, nil
+}
+
+// drain moves numbers of tickets that are done to dst, and tells how many.
+func (w *waits) drain(dst []uint64) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return 0
+	}
+	var count [8]byte
+	_, _ = syscall.Read(w.fd, count[:]) // it does not block
+	rest := w.ready
+	for len(rest) > 0 && n < len(dst) {
+		if _, ok := w.live[rest[0]]; ok {
+			dst[n] = rest[0]
+			n++
+		}
+		rest = rest[1:]
+	}
+	w.ready = append(w.ready[:0], rest...)
+	if len(rest) > 0 {
+		w.signal()
+	}
+	return n
+}
+
+// find gives a ticket whose result nobody took; with take, it is taken.
+func (w *waits) find(id uint64, take bool) (*router.Ticket, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tk := w.live[id]
+	if tk == nil {
+		return nil, fmt.Errorf("%w: ticket=%d: no such ticket, or its result was taken", errArgument, id)
+	}
+	if take {
+		delete(w.live, id)
+	}
+	return tk, nil
+}
+
+func (w *waits) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		_ = syscall.Close(w.fd)
+	}
+	w.fd, w.ready = -1, nil
+}
+
+// servedCall is call with everything behind a router's handle.
+func servedCall(h C.dgo_router, e *C.dgo_error, body func(s *served) error) C.dgo_status {
+	return call(e, func() error {
+		s, err := routers.find(handle(h))
+		if err != nil {
+			return err
+		}
+		return body(s)
+	})
+}
+
+//export dgo_go_router_submit
+func dgo_go_router_submit(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q *C.dgo_request, choice *C.dgo_choice, ticket *C.uint64_t, e *C.dgo_error) C.dgo_status {
+	return servedCall(h, e, func(s *served) error {
+		if err := checkChoice(choice); err != nil {
+			return err
+		}
+		if err := out(ticket, "ticket"); err != nil {
+			return err
+		}
+		var req router.Request
+		if err := request(tokens, n, q, &req); err != nil {
+			return err
+		}
+		id := s.waits.reserve()
+		chosen, tk, err := s.Submit(&req, func() { s.waits.done(id) })
+		s.waits.settle(id, tk)
+		switch {
+		case err != nil:
+			return err
+		case tk == nil:
+			giveChoice(choice, chosen)
+			id = 0
+		}
+		*ticket = C.uint64_t(id)
+		return nil
+	})
+}
+
+//export dgo_go_router_wait
+func dgo_go_router_wait(h C.dgo_router, ticket C.uint64_t, timeout C.uint32_t, choice *C.dgo_choice, done *C.int32_t, e *C.dgo_error) C.dgo_status {
+	return servedCall(h, e, func(s *served) error {
+		if err := checkChoice(choice); err != nil {
+			return err
+		}
+		if err := out(done, "done"); err != nil {
+			return err
+		}
+		if timeout > C.DGO_WAIT_MS_MAX {
+			return fmt.Errorf("%w: timeout_ms=%d, expected 0 .. %d", errArgument, uint32(timeout), C.DGO_WAIT_MS_MAX)
+		}
+		tk, err := s.waits.find(uint64(ticket), false)
+		if err != nil {
+			return err
+		}
+		if !within(tk.Done(), time.Duration(timeout)*time.Millisecond) {
+			*done = 0
+			return nil
+		}
+		if tk, err = s.waits.find(uint64(ticket), true); err != nil {
+			return err
+		}
+		chosen, err := tk.Result()
+		if err != nil {
+			return err
+		}
+		giveChoice(choice, chosen)
+		*done = 1
+		return nil
+	})
+}
+
+// within tells whether something is done before a time is over.
+func within(done <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	if limit == 0 {
+		return false
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+//export dgo_go_router_cancel
+func dgo_go_router_cancel(h C.dgo_router, ticket C.uint64_t, e *C.dgo_error) C.dgo_status {
+	return servedCall(h, e, func(s *served) error {
+		tk, err := s.waits.find(uint64(ticket), true)
+		if err == nil {
+			tk.Cancel()
+		}
+		return err
+	})
+}
+
+//export dgo_go_router_ready_fd
+func dgo_go_router_ready_fd(h C.dgo_router, result *C.int, e *C.dgo_error) C.dgo_status {
+	return servedCall(h, e, func(s *served) error {
+		if err := out(result, "fd"); err != nil {
+			return err
+		}
+		fd, err := s.waits.descriptor()
+		if err == nil {
+			*result = C.int(fd)
+		}
+		return err
+	})
+}
+
+//export dgo_go_router_ready
+func dgo_go_router_ready(h C.dgo_router, tickets *C.uint64_t, capacity C.size_t, count *C.size_t, e *C.dgo_error) C.dgo_status {
+	return servedCall(h, e, func(s *served) error {
+		if err := out(count, "count"); err != nil {
+			return err
+		}
+		room, err := view[uint64](tickets, capacity, C.DGO_WORKER_IDS_MAX, "tickets")
+		if err != nil {
+			return err
+		}
+		if len(room) == 0 {
+			return fmt.Errorf("%w: capacity=0, expected at least 1", errArgument)
+		}
+		*count = C.size_t(s.waits.drain(room))
+		return nil
+	})
+}

@@ -1,0 +1,337 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/queue"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/tally"
+)
+
+// This file is where requests wait (package queue). A request that has to leaves behind what is needed to decide it later:
+// its hashes and what it asks for, on a Ticket. Whoever makes room (a booking ends or its prefill does, a worker joins or
+// leaves) lets those go that may: it matches, picks and books for them, under r.mu, so that a release lets exactly as many go as
+// there is room for. A timer sees to deadlines and to bookings that expire when nobody else looks.
+
+// Ticket is a request that waits.
+type Ticket struct {
+	r      *Router
+	q      Request // without tokens; owned
+	t      terms
+	isl    int
+	hashes []block.Hash
+	seqs   []block.SequenceHash
+	item   *queue.Item[*Ticket]
+	notify func()
+	done   chan struct{}
+
+	choice Choice // these are set when done is closed, and then do not change
+	err    error
+	gone   bool // cancelled; guarded by r.mu
+}
+
+// Submit is BestWorker for a request that may wait. One that need not is decided at once: then the ticket is nil. Otherwise
+// the choice comes with the ticket. notify may be nil; it is called when the ticket is done, on any goroutine and with the
+// router's lock held: it must not block, and not call the router.
+//
+// Errors are those of BestWorker, and ErrQueueLimitExceeded, ErrTimeout (q.Timeout is not positive).
+func (r *Router) Submit(q *Request, notify func()) (Choice, *Ticket, error) {
+	return r.request(q, func(s *scratch, t terms, place queue.Request) (*Ticket, error) {
+		tk := &Ticket{
+			r: r, q: q.owned(), t: t, isl: s.isl, hashes: slices.Clone(s.hashes), seqs: slices.Clone(s.sequences),
+			notify: notify, done: make(chan struct{}),
+		}
+		item, err := r.queue.Push(r.now(), len(r.workers), place, tk)
+		if err != nil {
+			err = queued(err)
+			r.count(s, q, 0, err)
+			return nil, err
+		}
+		tk.item = item
+		r.settle() // others of its class wait, but for other ranks: it may fit
+		return tk, nil
+	})
+}
+
+// owned copies what the caller lent.
+func (q *Request) owned() Request {
+	c := *q
+	c.Tokens, c.MM = nil, nil
+	c.Shared = slices.Clone(q.Shared)
+	c.Constraints.Allowed = cloneSet(q.Constraints.Allowed)
+	c.Constraints.RequiredTaints = slices.Clone(q.Constraints.RequiredTaints)
+	c.Constraints.PreferredTaints = slices.Clone(q.Constraints.PreferredTaints)
+	return c
+}
+
+func cloneSet(ids map[uint64]struct{}) map[uint64]struct{} {
+	if ids == nil {
+		return nil
+	}
+	c := make(map[uint64]struct{}, len(ids))
+	for id := range ids {
+		c[id] = struct{}{}
+	}
+	return c
+}
+
+// queued gives the queue's errors the names of this package.
+func queued(err error) error {
+	switch {
+	case errors.Is(err, queue.ErrDeadline):
+		return fmt.Errorf("%w: the request has to wait: %w", ErrTimeout, err)
+	case errors.Is(err, queue.ErrInvalid):
+		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	}
+	return err
+}
+
+// Done is closed when the ticket has its result.
+func (tk *Ticket) Done() <-chan struct{} { return tk.done }
+
+// Result gives the choice, or why there is none. It must not be called before Done is closed. Errors: those of BestWorker,
+// ErrTimeout, ErrCancelled, ErrClosed.
+func (tk *Ticket) Result() (Choice, error) { return tk.choice, tk.err }
+
+// Cancel gives the request up. If it waits, its result is ErrCancelled; if it was decided already, its booking is freed, so
+// a caller who took the result frees it himself and does not call Cancel. Once is enough.
+func (tk *Ticket) Cancel() {
+	r := tk.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if tk.gone || r.closed {
+		return
+	}
+	tk.gone = true
+	if r.queue.Remove(tk.item) {
+		r.end(tk, Choice{}, ErrCancelled)
+	} else if tk.err == nil && tk.q.Book {
+		_ = r.ledger.Free(tk.q.ID, r.now()) // it may have been freed
+	}
+	r.settle()
+}
+
+// Wait is BestWorker for a caller who waits as long as it takes, or until ctx ends: then the request is given up, and the
+// error is that of ctx. Errors: those of Submit.
+func (r *Router) Wait(ctx context.Context, q *Request) (Choice, error) {
+	choice, tk, err := r.Submit(q, nil)
+	if err != nil || tk == nil {
+		return choice, err
+	}
+	select {
+	case <-tk.done:
+	case <-ctx.Done():
+		r.mu.Lock()
+		waits := !r.closed && r.queue.Remove(tk.item)
+		if waits {
+			r.end(tk, Choice{}, ctx.Err())
+			r.settle()
+		}
+		r.mu.Unlock()
+		<-tk.done
+	}
+	return tk.choice, tk.err
+}
+
+// end gives a ticket its result. r.mu is held.
+func (r *Router) end(tk *Ticket, choice Choice, err error) {
+	tk.choice, tk.err = choice, err
+	if err != nil {
+		r.decisions.Count(&tally.Decision{}, err)
+	}
+	close(tk.done)
+	if tk.notify != nil {
+		tk.notify()
+	}
+}
+
+// mustWait tells whether a request has to wait, and where it would. s has its candidates. r.mu is held.
+func (r *Router) mustWait(s *scratch, q *Request, t *terms) (place queue.Request, wait bool) {
+	req, best := r.shape(s, t), int64(0)
+	for _, slot := range s.candidates {
+		c := s.view.Candidate(slot, &req, &t.weights)
+		best = max(best, c.CachedTokens)
+	}
+	place = queue.Request{
+		StrictPriority: q.StrictPriority, PriorityJump: q.PriorityJump, ISLTokens: int64(s.isl), CachedTokens: min(best, int64(s.isl)),
+	}
+	place.Class = r.profile.Classify(q.PolicyClass, place.UncachedTokens())
+	class := &r.profile.Classes()[place.Class]
+	if !r.queue.MustWait(place.Class, len(r.workers), func() bool { return r.allBusy(s, class) }) {
+		return place, false
+	}
+	place.Lane = r.lane(q)
+	if q.Timeout != nil {
+		place.Deadline = deadline(r.now(), *q.Timeout)
+	}
+	return place, true
+}
+
+// deadline is a time from now, on the router's clock; at least 1, for 0 is none.
+func deadline(now int64, timeout time.Duration) int64 {
+	if d := timeout.Nanoseconds(); d < math.MaxInt64-max(now, 0) {
+		return max(now+d, 1)
+	}
+	return math.MaxInt64
+}
+
+// allBusy tells whether every candidate is busy, for requests of a class. r.mu is held.
+func (r *Router) allBusy(s *scratch, class *queue.Class) bool {
+	loads := s.view.Loads
+	for _, slot := range s.candidates {
+		if !class.Busy(loads[slot].ActivePrefillTokens, r.bySlot[slot].worker.spec.MaxNumBatchedTokens) {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells whether a request that waits finds room now, or could never be placed. r.mu is held.
+func (r *Router) fits(s *scratch, it *queue.Item[*Ticket]) bool {
+	s.view = schedule.View{Slots: r.table.Cap(), Loads: r.ledger.Loads()}
+	return r.eligible(s, &it.Value.q) != nil || !r.allBusy(s, &r.profile.Classes()[it.Class])
+}
+
+// lane names the ranks a request can go to: requests of one lane find room together or not at all.
+func (r *Router) lane(q *Request) string {
+	c := &q.Constraints
+	session := r.sessions != nil && q.SessionID != ""
+	if c.Free() && !session && (q.LoRAName == "" || !r.adapters) {
+		return ""
+	}
+	b := make([]byte, 0, 64)
+	if c.HasWorker {
+		b = strconv.AppendUint(append(b, 'w'), c.Worker, 10)
+	}
+	if c.HasDPRank {
+		b = strconv.AppendUint(append(b, 'r'), uint64(c.DPRank), 10)
+	}
+	if c.Allowed != nil { // a digest: there may be a million
+		digest := uint64(len(c.Allowed))
+		for id := range c.Allowed {
+			digest += (id ^ id>>31) * 0x9e3779b97f4a7c15
+		}
+		b = strconv.AppendUint(append(b, 'a'), digest, 16)
+	}
+	for _, taint := range slices.Sorted(slices.Values(c.RequiredTaints)) {
+		b = strconv.AppendQuote(append(b, 't'), taint)
+	}
+	if r.adapters && q.LoRAName != "" {
+		b = strconv.AppendQuote(append(b, 'l'), q.LoRAName)
+	}
+	if session {
+		b = strconv.AppendQuote(append(b, 's'), q.SessionID)
+	}
+	return string(b)
+}
+
+// settle lets those go who may. Whoever may have made room calls it. r.mu is held.
+func (r *Router) settle() {
+	if r.queue == nil || r.queue.Len() == 0 {
+		return
+	}
+	now := r.now()
+	r.ledger.Expire(now)
+	r.ledger.Reserve(r.table.Cap())
+	for it := r.queue.Expired(now); it != nil; it = r.queue.Expired(now) {
+		r.end(it.Value, Choice{}, fmt.Errorf("%w: the request waited %.3f s", ErrTimeout, float64(now-it.Pushed)/1e9))
+	}
+	s := r.scratch.Get().(*scratch)
+	defer r.scratch.Put(s)
+	fits := func(it *queue.Item[*Ticket]) bool { return r.fits(s, it) }
+	r.queue.Wake()
+	for it := r.queue.Next(fits); it != nil; it = r.queue.Next(fits) {
+		r.admit(s, it.Value)
+	}
+	r.arm(now)
+}
+
+// admit decides a request that waited. r.mu is held.
+func (r *Router) admit(s *scratch, tk *Ticket) {
+	s.hashes, s.sequences, s.isl = append(s.hashes[:0], tk.hashes...), append(s.sequences[:0], tk.seqs...), tk.isl
+	s.watch.begun = time.Time{} // it waited: its phases are not measured
+	r.matchBlocks(s)
+	r.gather(s)
+	r.share(s, tk.q.Shared)
+	var choice Choice
+	err := r.eligible(s, &tk.q)
+	if err == nil {
+		choice, err = r.decide(s, &tk.q, &tk.t)
+	}
+	r.end(tk, choice, err)
+}
+
+// Intervals at which the queue is looked at in any case, Dynamo's: prefill load that decays makes room without a call.
+const (
+	recheckNanos         = int64(60 * time.Second)
+	recheckDecayingNanos = int64(100 * time.Millisecond)
+)
+
+// arm sets the timer to when something may be due. r.mu is held.
+func (r *Router) arm(now int64) {
+	if r.queue.Len() == 0 {
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		return
+	}
+	at := now + recheckNanos
+	if r.prefill != nil {
+		at = now + recheckDecayingNanos
+	}
+	if d, ok := r.queue.NextDeadline(); ok {
+		at = min(at, d)
+	}
+	if e, ok := r.ledger.NextExpiry(); ok {
+		at = min(at, e+1)
+	}
+	wait := max(time.Duration(at-now), time.Millisecond)
+	if r.timer == nil {
+		r.timer = time.AfterFunc(wait, r.tick)
+	} else {
+		r.timer.Reset(wait)
+	}
+}
+
+// tick is what the timer does.
+func (r *Router) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.settle()
+	}
+}
+
+// abandon ends every wait, because the router closes. r.mu is held.
+func (r *Router) abandon() {
+	if r.queue == nil {
+		return
+	}
+	r.queue.Clear(func(it *queue.Item[*Ticket]) { r.end(it.Value, Choice{}, ErrClosed) })
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// QueueStats tells what waits, by class; empty if nothing ever waits. Errors: ErrClosed.
+func (r *Router) QueueStats() (map[string]queue.Stats, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	stats := make(map[string]queue.Stats)
+	if r.queue != nil {
+		for i, c := range r.profile.Classes() {
+			stats[c.Name] = r.queue.Stats(i)
+		}
+	}
+	return stats, nil
+}

@@ -1,0 +1,329 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/queue"
+	"github.com/dynamo-go/dynamo-go/core/router"
+)
+
+// policy has a class that takes two waiting requests per worker, and one for important ones.
+const policy = `
+default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+policy_classes:
+  - {name: ordinary, policy_family: standard, cache_bucket: all, quantum: 1000, prefill_busy_threshold: 0, request_queue_limit_per_worker: 1}
+  - {name: vip, quantum: 1000, prefill_busy_threshold_frac: 0}
+`
+
+// waiting submits requests and notes in which order they are decided.
+type waiting struct {
+	*kit
+	tickets map[string]*router.Ticket
+	order   []string     // appended to under the router's lock
+	elapsed atomic.Int64 // the router's timer reads the clock too
+}
+
+func newWaiting(t *testing.T, config string, args ...any) *waiting {
+	w := &waiting{tickets: map[string]*router.Ticket{}}
+	seed := uint64(1)
+	r, err := router.New(16, with(t, config, args...), router.Options{Seed: &seed, Clock: func() time.Time { return time.Unix(0, w.elapsed.Load()) }})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	w.kit = &kit{Router: r, t: t, size: 16}
+	return w
+}
+
+func (w *waiting) submit(q *router.Request) error {
+	_, tk, err := w.Submit(q, func() { w.order = append(w.order, q.ID) })
+	if err == nil && tk == nil {
+		w.order = append(w.order, q.ID)
+	}
+	w.tickets[q.ID] = tk
+	return err
+}
+
+func (w *waiting) decided(ids ...string) {
+	w.t.Helper()
+	require.Equal(w.t, ids, w.order)
+	for _, id := range ids {
+		if tk := w.tickets[id]; tk != nil {
+			<-tk.Done()
+			_, err := tk.Result()
+			require.NoError(w.t, err)
+		}
+	}
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/8163 https://github.com/ai-dynamo/dynamo/pull/10887
+// https://github.com/ai-dynamo/dynamo/pull/11599 https://github.com/ai-dynamo/dynamo/pull/8144
+func TestEachReleaseLetsExactlyOneGo(t *testing.T) {
+	for policy, want := range map[string][]string{"fcfs": {"3", "4", "5", "6"}, "lcfs": {"6", "5", "4", "3"}, "wspt": {"5", "6", "3", "4"}} {
+		w := newWaiting(t, `{"router_queue_threshold": 0, "router_queue_policy": %q}`, policy)
+		w.workers(1, 2)
+		for i, n := range []int{64, 64, 64, 128, 16, 32} {
+			require.NoError(t, w.submit(book(fmt.Sprint(i+1), tokens(i, n))))
+			w.elapsed.Add(int64(time.Second))
+		}
+		w.decided("1", "2")
+		done := []string{"1", "2"}
+		for i, next := range want {
+			if i%2 == 0 || policy == "wspt" { // there prompts differ, and what is decoded weighs too
+				require.NoError(t, w.Free(done[i]))
+			} else {
+				require.NoError(t, w.MarkPrefillComplete(done[i]))
+			}
+			done = append(done, next)
+			w.decided(done...)
+		}
+	}
+}
+
+func TestCancelledHeadBlocksNobody(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	for _, id := range []string{"1", "2", "3"} {
+		require.NoError(t, w.submit(book(id, tokens(1, 64))))
+	}
+	w.tickets["2"].Cancel()
+	<-w.tickets["2"].Done()
+	_, err := w.tickets["2"].Result()
+	require.ErrorIs(t, err, router.ErrCancelled)
+	require.NoError(t, w.Free("1"))
+	require.Equal(t, []string{"1", "2", "3"}, w.order)
+	require.ErrorIs(t, w.Free("2"), router.ErrRequestNotFound)
+
+	// One that was decided before it was cancelled is not booked any more; so the next goes.
+	require.NoError(t, w.submit(book("4", tokens(1, 64))))
+	require.NoError(t, w.submit(book("5", tokens(1, 64))))
+	require.NoError(t, w.Free("3"))
+	<-w.tickets["4"].Done()
+	w.tickets["4"].Cancel()
+	w.tickets["4"].Cancel()
+	<-w.tickets["5"].Done()
+	require.ErrorIs(t, w.Free("4"), router.ErrRequestNotFound)
+	require.NoError(t, w.Free("5"))
+	w.idle()
+}
+
+func TestNewWorkerServesThoseWhoWait(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	require.NoError(t, w.submit(book("1", tokens(1, 64))))
+	require.NoError(t, w.submit(book("2", tokens(1, 64))))
+	w.workers(2)
+	w.decided("1", "2")
+	choice, _ := w.tickets["2"].Result()
+	require.EqualValues(t, 2, choice.WorkerID)
+
+	require.NoError(t, w.submit(book("3", tokens(1, 64))))
+	require.NoError(t, w.RemoveWorker(1))
+	require.Equal(t, []string{"1", "2"}, w.order, "worker 2 is still busy")
+	require.NoError(t, w.RemoveWorker(2))
+	_, err := w.tickets["3"].Result()
+	require.ErrorIs(t, err, router.ErrNoWorkers)
+}
+
+func TestWithoutThresholdNothingWaits(t *testing.T) {
+	w := newWaiting(t, `{}`)
+	w.workers(1)
+	for i := range 100 {
+		require.NoError(t, w.submit(book(fmt.Sprint(i), tokens(1, 640))))
+		require.Nil(t, w.tickets[fmt.Sprint(i)])
+	}
+	stats, err := w.QueueStats()
+	require.NoError(t, err)
+	require.Empty(t, stats)
+}
+
+func TestPinnedRequestsWaitForTheirWorker(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1, 2)
+	require.NoError(t, w.submit(pinned(book("1", tokens(1, 64)), 1, 0)))
+	require.NoError(t, w.submit(pinned(book("2", tokens(1, 64)), 1, 0)))
+	require.NoError(t, w.submit(book("3", tokens(1, 64)))) // worker 2 is free: nobody is in its way
+	w.decided("1", "3")
+	require.NoError(t, w.Free("3"))
+	w.decided("1", "3")
+	require.NoError(t, w.Free("1"))
+	w.decided("1", "3", "2")
+	_, err := w.BestWorker(ask(nil)) // worker 2 again
+	require.NoError(t, err)
+	_, err = w.BestWorker(pinned(ask(nil), 1, 0))
+	kindOf(t, err, router.ErrTimeout)
+}
+
+func TestPrioritiesAndClasses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(policy), 0o600))
+	w := newWaiting(t, `{"router_policy_config": %q}`, path)
+	w.workers(1)
+	require.NoError(t, w.submit(book("1", tokens(1, 64))))
+	require.NoError(t, w.submit(book("2", tokens(1, 64))))
+	err := w.submit(book("3", tokens(1, 64)))
+	kindOf(t, err, router.ErrQueueLimitExceeded)
+	var limit *queue.LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, queue.LimitError{Class: "ordinary", Kind: queue.LimitRequests, Current: 1, Limit: 1}, *limit)
+	vip := func(id string, strict uint32, jump float64) *router.Request {
+		q := book(id, tokens(1, 64))
+		q.PolicyClass, q.StrictPriority, q.PriorityJump = "vip", strict, jump
+		return q
+	}
+	require.NoError(t, w.submit(vip("v1", 0, 0)))
+	require.NoError(t, w.submit(vip("v2", 0, 5)))
+	require.NoError(t, w.submit(vip("v3", 1, 0)))
+	stats, err := w.QueueStats()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, stats["vip"].Requests)
+	require.EqualValues(t, 1, stats["ordinary"].LimitRefused)
+	var vips []string
+	for len(w.order) < 5 {
+		require.NoError(t, w.Free(w.order[len(w.order)-1]))
+	}
+	for _, id := range w.order {
+		if id[0] == 'v' {
+			vips = append(vips, id)
+		}
+	}
+	require.Equal(t, []string{"v3", "v2", "v1"}, vips)
+}
+
+func TestDeadlineEndsAWait(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	w.best(book("1", tokens(1, 64)))
+	q := book("2", tokens(1, 64))
+	q.Timeout = ptr(time.Duration(0))
+	kindOf(t, w.submit(q), router.ErrTimeout)
+	q.Timeout = ptr(time.Second)
+	require.NoError(t, w.submit(q))
+	w.elapsed.Add(int64(time.Second))
+	<-w.tickets["2"].Done() // nobody calls: the router's timer sees to it
+	_, err := w.tickets["2"].Result()
+	kindOf(t, err, router.ErrTimeout)
+	require.NoError(t, w.Free("1"))
+	w.idle()
+}
+
+// https://github.com/ai-dynamo/dynamo/pull/11303 https://github.com/ai-dynamo/dynamo/pull/12078
+// https://github.com/ai-dynamo/dynamo/pull/7340 https://github.com/ai-dynamo/dynamo/pull/2840
+func TestExpiryNeedsNoTraffic(t *testing.T) {
+	r, err := router.New(16, with(t, `{"router_queue_threshold": 0}`), router.Options{RequestExpiry: 50 * time.Millisecond})
+	require.NoError(t, err)
+	defer r.Close()
+	k := (&kit{Router: r, t: t, size: 16}).workers(1, 2)
+	k.best(pinned(book("orphan", tokens(1, 64)), 1, 0))
+	k.best(pinned(book("busy", tokens(1, 64)), 2, 0))
+	stop := make(chan struct{})
+	var progress sync.WaitGroup
+	progress.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = r.AddOutputBlock("busy", 1, nil)
+			}
+		}
+	})
+	choice, err := r.Wait(context.Background(), book("next", tokens(2, 64))) // goes when the orphan is gone
+	require.NoError(t, err)
+	close(stop)
+	progress.Wait()
+	require.EqualValues(t, 1, choice.WorkerID)
+	require.NoError(t, r.Free("busy"), "it made progress, so it is booked")
+	require.NoError(t, r.Free("orphan"), "a late free is heard once")
+	require.ErrorIs(t, r.Free("orphan"), router.ErrRequestNotFound)
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	w.best(book("1", tokens(1, 64)))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := w.Wait(ctx, book("2", tokens(1, 64)))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, w.Free("1"))
+	w.idle()
+}
+
+func TestCloseEndsEveryWait(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	require.NoError(t, w.submit(book("1", tokens(1, 64))))
+	require.NoError(t, w.submit(book("2", tokens(1, 64))))
+	w.Close()
+	<-w.tickets["2"].Done()
+	_, err := w.tickets["2"].Result()
+	require.ErrorIs(t, err, router.ErrClosed)
+	w.tickets["2"].Cancel()
+	kindOf(t, w.submit(book("3", nil)), router.ErrClosed)
+}
+
+func TestQueryWaitsToo(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	require.NoError(t, w.submit(book("1", tokens(1, 64))))
+	q := ask(tokens(1, 64))
+	q.ID = "query"
+	require.NoError(t, w.submit(q))
+	require.NoError(t, w.submit(book("2", tokens(1, 64))))
+	require.NoError(t, w.Free("1"))
+	w.decided("1", "query", "2") // a query makes nobody busy
+}
+
+// What a request is told when it goes is what the ranks hold then, not when it came.
+func TestPromptIsMatchedWhenItsTurnComes(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	require.NoError(t, w.submit(book("1", tokens(1, 64))))
+	require.NoError(t, w.submit(book("2", tokens(1, 64))))
+	w.store(1, 0, tokens(1, 64))
+	require.NoError(t, w.Free("1"))
+	choice, err := w.tickets["2"].Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 4, choice.OverlapBlocks)
+}
+
+// Many goroutines through few workers: at no time is more booked than fits, and in the end nothing is.
+func TestNoMoreGoThanFit(t *testing.T) {
+	r, err := router.New(16, with(t, `{"router_queue_threshold": 0}`), router.Options{})
+	require.NoError(t, err)
+	defer r.Close()
+	k := (&kit{Router: r, t: t, size: 16}).workers(1, 2, 3)
+	var running [4]atomic.Int32
+	var all sync.WaitGroup
+	for g := range 16 {
+		all.Go(func() {
+			for i := range 30 {
+				id := fmt.Sprint(g, " ", i)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+g%4*1000)*time.Millisecond)
+				choice, err := r.Wait(ctx, book(id, tokens(g, 64)))
+				cancel()
+				if err != nil {
+					continue
+				}
+				if n := running[choice.WorkerID].Add(1); n > 1 {
+					t.Errorf("%d requests on worker %d", n, choice.WorkerID)
+				}
+				running[choice.WorkerID].Add(-1)
+				if err := r.Free(id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	k.idle()
+}

@@ -1,0 +1,93 @@
+"""Requests that wait for a worker, as futures of an event loop.
+
+The library makes a descriptor readable when tickets are done; the loop watches it while any future is pending, and no
+longer, so that a dropped router can go. Everything here belongs to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from ._errors import Closed, DynamoError
+from ._router import Router
+
+Choice = tuple[int, int, int]
+
+
+class Waits:
+    """The pending futures of one router, by ticket."""
+
+    def __init__(self, router: Router, loop: asyncio.AbstractEventLoop) -> None:
+        self._router = router
+        self._loop = loop
+        self._pending: dict[int, asyncio.Future[Choice]] = {}
+        self._fd = -1
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def submit(self, **request: Any) -> Choice | asyncio.Future[Choice]:
+        """Choose now, or give a future if the request has to wait. Cancelling the future gives the request up."""
+        given = self._router._submit(**request)
+        if not isinstance(given, int):
+            return given
+        future: asyncio.Future[Choice] = self._loop.create_future()
+        if not self._pending:
+            self._fd = self._router._native.ready_fd()
+            self._loop.add_reader(self._fd, self._drain)
+        self._pending[given] = future
+        future.add_done_callback(lambda done: self._ended(given, done))
+        self._take(given)  # it may be done since, and have been told before anybody listened
+        return future
+
+    def close(self) -> None:
+        """Stop listening; the router is about to be closed. Every pending future gets ``Closed``."""
+        if self._pending:
+            self._ignore()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(Closed("the router was closed while the request waited"))
+        self._pending.clear()
+
+    def _drain(self) -> None:
+        tickets = [0]
+        while tickets and self._pending:
+            try:
+                tickets = self._router._native.ready()
+            except Closed:
+                self.close()  # not by us
+                return
+            for ticket in tickets:
+                self._take(ticket)
+
+    def _take(self, ticket: int) -> None:
+        """Give a ticket's result to its future, if there is one."""
+        future = self._pending.get(ticket)
+        if future is None or future.done():
+            return
+        try:
+            choice = self._router._native.take(ticket)
+        except DynamoError as error:
+            future.set_exception(error)
+        else:
+            if choice is None:
+                return
+            future.set_result(choice)
+        self._forget(ticket)
+
+    def _ended(self, ticket: int, future: asyncio.Future[Choice]) -> None:
+        if future.cancelled() and self._forget(ticket):
+            with contextlib.suppress(DynamoError):
+                self._router._native.cancel(ticket)
+
+    def _forget(self, ticket: int) -> bool:
+        known = self._pending.pop(ticket, None) is not None
+        if known and not self._pending:
+            self._ignore()
+        return known
+
+    def _ignore(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.remove_reader(self._fd)
