@@ -135,24 +135,44 @@ func (t *table) remove(y uint64, at place) {
 			hole = 0
 		}
 	}
-	for pos := hole; ; {
-		if pos++; pos == uint32(len(entries)) {
-			pos = 0
-		}
-		e := entries[pos]
-		if e == 0 {
-			break
-		}
-		if mayFill(hole, p.home(e>>placeBits), pos) {
-			entries[hole] = e
-			hole = pos
-		}
-	}
-	entries[hole] = 0
+	p.close(entries, hole)
 	p.n--
 	t.n--
 	if p.n == 0 || p.lines > 2 && p.n < p.lines*lineEntries/3 {
 		t.resize(p, (p.n+p.n/4+lineEntries-1)/lineEntries, true)
+	}
+}
+
+// close empties a place. In a line that is not full the last entry takes it, since nothing went on from there. In a full
+// one the last entry does too, and leaves its own place to the next entry that was there for want of room.
+func (p *part) close(entries []uint64, hole uint32) {
+	for {
+		end := hole | (lineEntries - 1)
+		last := end
+		for entries[last] == 0 {
+			last--
+		}
+		entries[hole] = entries[last]
+		entries[last] = 0
+		if last < end {
+			return
+		}
+		hole = end
+		pos := end
+		for {
+			if pos++; pos == uint32(len(entries)) {
+				pos = 0
+			}
+			e := entries[pos]
+			if e == 0 {
+				return
+			}
+			if mayFill(hole, p.home(e>>placeBits), pos) {
+				entries[hole] = e
+				hole = pos
+				break
+			}
+		}
 	}
 }
 
@@ -190,8 +210,9 @@ func (t *table) resize(p *part, lines uint32, must bool) bool {
 
 // fill puts entries into an empty part. It counts what is in each line, so that it need not look for the end of what is there.
 func (p *part) fill(from []uint64) {
-	var counts [256]uint8
-	if p.lines > uint32(len(counts)) {
+	const most = 1024 // lines: the counts are on the stack
+	var counts [most]uint8
+	if p.lines > most {
 		for _, e := range from {
 			if e != 0 {
 				p.put(e)
@@ -205,12 +226,12 @@ func (p *part) fill(from []uint64) {
 			continue
 		}
 		line := uint32((e >> placeBits) * uint64(p.lines) >> tagBits)
-		for counts[uint8(line)] == lineEntries {
+		for counts[line%most] == lineEntries {
 			if line++; line == p.lines {
 				line = 0
 			}
 		}
-		n := &counts[uint8(line)]
+		n := &counts[line%most]
 		entries[line*lineEntries+uint32(*n)] = e
 		*n++
 	}
