@@ -130,6 +130,25 @@ func TestEveryRowIsExplained(t *testing.T) {
 	require.Empty(t, defined)
 }
 
+// TestPeersAreTheVersionsTheirNamesSay checks the names against the places that pin what is built and installed.
+func TestPeersAreTheVersionsTheirNamesSay(t *testing.T) {
+	cargo, err := os.ReadFile("peers/Cargo.toml")
+	require.NoError(t, err)
+	script, err := os.ReadFile("../build.sh")
+	require.NoError(t, err)
+	text := strings.ReplaceAll(string(cargo)+string(script), "{ version = ", "")
+	seen := map[peer]bool{}
+	for _, r := range rows {
+		for _, p := range r.peers {
+			seen[p] = true
+			name, _, _ := strings.Cut(p.name, ",")
+			name, version, _ := strings.Cut(name, " ")
+			require.True(t, strings.Contains(text, name+` = "=`+version+`"`) || strings.Contains(text, name+"=="+version+"\n"), p.name)
+		}
+	}
+	require.Len(t, seen, 5)
+}
+
 func TestChoose(t *testing.T) {
 	chosen, err := choose([]string{"decision"}, "^select")
 	require.NoError(t, err)
