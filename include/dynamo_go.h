@@ -388,7 +388,8 @@ dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t 
  * at all. Each rank is saved at one position of its events. Bookings are not saved, and neither is what is presumed
  * without events.
  *   path  [in]  path_size bytes.
- * Blocks: while it writes, about a second per ten million (block, rank) pairs; events wait so long, decisions do not.
+ * Blocks: while it writes, less than a second per ten million (block, rank) pairs. Events wait so long, and so do workers
+ *         that join or leave; decisions do not.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. */
 dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size, dgo_error *error);
 
@@ -398,7 +399,7 @@ dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size
  * dgo_router_remove_worker gives up what waits for a worker.
  *   path   [in]  path_size bytes.
  *   ranks  [out] NULL, or gets the number of ranks that were restored.
- * Blocks: while it reads, at most a second per million pairs.
+ * Blocks: while it reads, at most a second per million pairs. Workers that join or leave wait so long.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR | DGO_SNAPSHOT_REFUSED (foreign, of another
  *          version or block size, torn, or corrupt: no rank has anything of it). */
 dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size, size_t *ranks, dgo_error *error);

@@ -81,6 +81,25 @@ func TestLowerTiersGoOnWhereTheDeviceEnds(t *testing.T) {
 	require.Equal(t, [5]uint32{}, k.row(2, prompt))
 }
 
+func TestDecisionOverTiersAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		return // checked by the run without the race detector
+	}
+	k := newKit(t, 16, router.DefaultConfig())
+	prompt := tokens(1, 4096)
+	for id := range 64 {
+		k.workers(uint64(id))
+		k.storeIn(event.Device, uint64(id), prompt, 0, id)
+		k.storeIn(event.HostPinned, uint64(id), prompt, id, 2*id+1)
+		k.storeIn(event.Disk, uint64(id), prompt, 2*id+1, 200)
+	}
+	q := ask(prompt)
+	for range 10 {
+		k.best(q)
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { k.best(q) }))
+}
+
 func TestWeightsOfLowerTiers(t *testing.T) {
 	config := router.DefaultConfig()
 	config.HostCacheHitWeight, config.DiskCacheHitWeight = 1, 0
