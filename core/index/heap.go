@@ -22,7 +22,6 @@ type heap struct {
 	mu      sync.Mutex
 	pages   space
 	regions int          // pages of all regions
-	spare   uint32       // 1 + the number of an empty region kept for the next request
 	limit   int64        // bytes up to which pages are given to who asks politely; 0: no bound
 	hard    int64        // the bound
 	mapped  atomic.Int64 // bytes of regions, without what the system took back of them

@@ -100,7 +100,6 @@ type trail struct {
 	a     arrays // of path
 	depth int    // blocks of the query before path
 	count uint32 // blocks of path that the query has
-	ended bool
 }
 
 // next goes to the path that holds the next blocks of the query, false if there is none. depth then is all that was found.

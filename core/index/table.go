@@ -237,14 +237,6 @@ func (p *part) fill(from []uint64) {
 	}
 }
 
-// drop gives all memory back.
-func (t *table) drop() {
-	for i := range t.parts {
-		t.resize(&t.parts[i], 0, true)
-	}
-	t.n = 0
-}
-
 func (t *table) bytes() int { return t.units*lineBytes + t.own() }
 
 // lines is the memory of all tables of an index.
