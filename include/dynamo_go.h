@@ -365,7 +365,7 @@ dgo_status dgo_router_get_overlap_scores(dgo_router router, const uint32_t *toke
                                          const dgo_request *request, dgo_buffer *scores, dgo_error *error);
 
 /* dgo_router_explain: what dgo_router_best_worker would weigh for the request. Books nothing.
- *   explanation  [out] JSON object: every rank with the terms of its cost, or why it is no candidate.
+ *   explanation  [out] JSON object: every rank with the terms of its cost and its chance, or why it is no candidate; the picks.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED. That no rank is eligible is
  *          part of the explanation. */
 dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,

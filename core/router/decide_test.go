@@ -43,7 +43,10 @@ func TestCostsAreDynamos(t *testing.T) {
 		q.Overrides = o
 		e, err := k.Explain(q)
 		require.NoError(t, err)
-		return float64(*e.Workers[0].Cost)
+		row := e.Workers[0]
+		require.InDelta(t, float64(*row.Cost), float64(row.PrefillCost+row.DecodeCost+row.RequestsCost)*float64(row.TaintFactor), 1e-9)
+		require.Equal(t, []router.RankName{{WorkerID: 1}}, e.Picks)
+		return float64(*row.Cost)
 	}
 	for n, want := range map[int]float64{0: 0, 1: 0.0625, 8: 0.5, 16: 2, 20: 2.25, 64: 8, 70: 8.375} {
 		require.InDelta(t, want, cost(tokens(1, n), schedule.Overrides{}), 1e-9, "%d tokens, nothing cached", n)

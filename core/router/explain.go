@@ -16,7 +16,15 @@ type Explanation struct {
 	TrackPrefill bool         `json:"track_prefill_tokens"`
 	AssumeReuse  bool         `json:"assume_kv_reuse"`
 	Error        string       `json:"error,omitempty"` // why no rank is eligible; then no row has a cost
+	MustWait     bool         `json:"must_wait"`       // it would have to wait (package queue)
+	Picks        []RankName   `json:"picks"`           // the ranks with the best chance; one of them, at temperature 0
 	Workers      []RankShown  `json:"workers"`         // every rank, by worker id and rank
+}
+
+// RankName names a rank.
+type RankName struct {
+	WorkerID uint64 `json:"worker_id"`
+	DPRank   uint32 `json:"dp_rank"`
 }
 
 // WeightsShown are the weights under their configuration names.
@@ -34,22 +42,31 @@ type WeightsShown struct {
 
 // RankShown is one rank as the decision sees it.
 type RankShown struct {
-	WorkerID               uint64  `json:"worker_id"`
-	DPRank                 uint32  `json:"dp_rank"`
-	Excluded               string  `json:"excluded"`           // why it is no candidate, or ""
-	OverlapBlocks          uint32  `json:"overlap_blocks"`     // on the device
-	HostPinnedBlocks       uint32  `json:"host_pinned_blocks"` // after them
-	DiskBlocks             uint32  `json:"disk_blocks"`        // after those, external ones included
-	CachedTokens           int64   `json:"cached_tokens"`
-	ActivePrefillTokens    int64   `json:"active_prefill_tokens"`
-	ActiveBlocks           int64   `json:"active_blocks"`
-	ActiveRequests         int64   `json:"active_requests"`
-	NewBlocks              int64   `json:"new_blocks"`
-	PotentialPrefillTokens int64   `json:"potential_prefill_tokens"`
-	PotentialDecodeBlocks  int64   `json:"potential_decode_blocks"`
-	TaintWeight            number  `json:"taint_weight"`
-	Cost                   *number `json:"cost"`        // null if excluded
-	Probability            float64 `json:"probability"` // of being picked
+	WorkerID               uint64 `json:"worker_id"`
+	DPRank                 uint32 `json:"dp_rank"`
+	Excluded               string `json:"excluded"`             // why it is no candidate, or ""
+	OverlapBlocks          uint32 `json:"overlap_blocks"`       // on the device
+	HostPinnedBlocks       uint32 `json:"host_pinned_blocks"`   // after them
+	DiskBlocks             uint32 `json:"disk_blocks"`          // after those, external ones included
+	SharedBlocks           uint32 `json:"shared_beyond_blocks"` // of the shared cache, beyond those on the device
+	CachedTokens           int64  `json:"cached_tokens"`
+	ActivePrefillTokens    int64  `json:"active_prefill_tokens"`
+	ActiveBlocks           int64  `json:"active_blocks"`
+	ActiveRequests         int64  `json:"active_requests"`
+	NewBlocks              int64  `json:"new_blocks"`
+	PotentialPrefillTokens int64  `json:"potential_prefill_tokens"`
+	PotentialDecodeBlocks  int64  `json:"potential_decode_blocks"`
+	TaintWeight            number `json:"taint_weight"`
+
+	// The terms of the cost, in blocks: (prefill_cost + decode_cost + requests_cost) * taint_factor.
+	CreditDecay  number  `json:"credit_decay"`  // factor of the device credit of a rank that is behind with its prefill
+	Credit       number  `json:"credit_blocks"` // what overlap takes off
+	PrefillCost  number  `json:"prefill_cost"`
+	DecodeCost   number  `json:"decode_cost"`
+	RequestsCost number  `json:"requests_cost"`
+	TaintFactor  number  `json:"taint_factor"`
+	Cost         *number `json:"cost"`        // null if excluded
+	Probability  float64 `json:"probability"` // of being picked
 }
 
 // number is a float that JSON can carry: infinities become the largest finite values.
@@ -76,12 +93,29 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 		out.NumBlocks = len(s.hashes)
 		if err := r.eligible(s, q); err != nil {
 			out.Error = err.Error()
+		} else if r.queue != nil {
+			_, out.MustWait = r.mustWait(s, q, &t)
 		}
 		r.score(s, q, &t)
 		out.Workers = r.shown(s, q, &t)
 		return nil
 	})
+	out.Picks = picks(out.Workers)
 	return out, err
+}
+
+// picks are the rows with the best chance.
+func picks(rows []RankShown) []RankName {
+	names, best := []RankName{}, 0.0
+	for i := range rows {
+		if row := &rows[i]; row.Probability > best {
+			names, best = names[:0], row.Probability
+		}
+		if rows[i].Probability == best && best > 0 {
+			names = append(names, RankName{rows[i].WorkerID, rows[i].DPRank})
+		}
+	}
+	return names
 }
 
 // shown gives a row per rank, after score. r.mu is held.
@@ -90,14 +124,24 @@ func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
 	costs := s.scores.Costs[:len(s.candidates)]
 	chances := schedule.Probabilities(nil, costs, t.weights.Temperature)
 	req := r.shape(s, t)
+	req.Pinned = q.Constraints.HasWorker
+	least := int64(math.MaxInt64)
+	for _, slot := range s.candidates {
+		least = min(least, s.view.Loads[slot].ActivePrefillTokens)
+	}
 	next := 0 // candidate; they are in the order of the ranks
 	for i, k := range r.ranks {
 		c := s.view.Candidate(k.slot, &req, &t.weights)
+		c.TaintWeight = q.Constraints.TaintWeight(&r.targets[i])
+		terms := c.Terms(&req, &t.weights, min(least, c.ActivePrefillTokens))
 		rows[i] = RankShown{
-			WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: c.DeviceBlocks, HostPinnedBlocks: c.HostBlocks, DiskBlocks: c.DiskBlocks,
+			SharedBlocks: c.SharedBeyond,
+			WorkerID:     k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: c.DeviceBlocks, HostPinnedBlocks: c.HostBlocks, DiskBlocks: c.DiskBlocks,
 			CachedTokens: c.CachedTokens, ActivePrefillTokens: c.ActivePrefillTokens, ActiveBlocks: c.ActiveBlocks,
 			ActiveRequests: c.ActiveRequests, NewBlocks: c.NewBlocks, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
-			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: number(q.Constraints.TaintWeight(&r.targets[i])),
+			PotentialDecodeBlocks: c.PotentialDecodeBlocks(), TaintWeight: number(c.TaintWeight),
+			CreditDecay: number(terms.Decay), Credit: number(terms.Credit), PrefillCost: number(terms.Prefill),
+			DecodeCost: number(terms.Decode), RequestsCost: number(terms.Requests), TaintFactor: number(terms.Taint),
 		}
 		if next < len(s.candidates) && s.candidates[next] == k.slot {
 			cost := number(costs[next])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 # Command: the module with its main(arguments), and its job.
 _COMMANDS = {
     "events": ("._events", "print an engine's KV cache events, live or from hex, as JSON lines"),
+    "explain": ("._explain", "show why a prompt goes to which worker, as a table"),
     "mocker": (".mocker", "run an inference engine without a GPU, with real KV events"),
     "demo": (".demo.cli", "compare KV routing with round robin and random on a public trace"),
     "version": ("._version", "print the versions of the package, the library and its C interface"),

@@ -482,6 +482,11 @@ class KvRouter:
         ask = functools.partial(self._router.get_overlap_scores, token_ids, lora_name, cache_namespace, block_mm_infos)
         return self._answer(ask, ask)
 
+    def explain(self, token_ids: Tokens, **asked: Any) -> asyncio.Future[dict[str, Any]]:
+        """Tell what :meth:`best_worker` would weigh: see :meth:`Router.explain`, whose arguments it takes. Not Dynamo's."""
+        ask = functools.partial(self._router.explain, token_ids, **asked)
+        return self._answer(ask, ask)
+
     def dump_events(self) -> asyncio.Future[str]:
         """Give what the router knows of the ranks' blocks: a JSON list of RouterEvent, stores only, parents first."""
         self._check_loop()

@@ -1,0 +1,194 @@
+"""``python -m dynamo_go explain``: why a prompt goes to which worker, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from ._errors import DynamoError
+from ._router import Router
+
+_EXAMPLES = """\
+what it reads, all of it JSON, is what a router gives:
+
+  events    router.dump_events(): what the ranks hold
+  loads     router.get_potential_loads([]): what they are busy with
+  workers   router.workers(): taints, adapters, sizes; without it, the workers of the events and loads
+  tokens    the prompt: a JSON list, or numbers between spaces or commas
+
+examples:
+  python -m dynamo_go explain --tokens prompt.json --events events.json --loads loads.json
+  echo 1 2 3 4 | python -m dynamo_go explain --tokens - --events events.json --block-size 4
+  python -m dynamo_go explain --explanation logged.json     what router.explain(...) gave, logged in production
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; gives its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.explanation is None) == (options.tokens is None):
+        parser.error("give either --explanation, or --tokens and what the router knows")
+    try:
+        shown = _json(options.explanation) if options.explanation else _explained(options)
+        text = json.dumps(shown, indent=2) if options.json else table(shown)
+    except (OSError, DynamoError, NotImplementedError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"explain: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dynamo_go explain",
+        description="Show what a router would weigh for a prompt, worker by worker, and which it would pick.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--explanation", metavar="FILE", help="what Router.explain gave; nothing else is read")
+    add("--tokens", metavar="FILE", help="the prompt's token ids; - is standard input")
+    add("--events", metavar="FILE", help="what the ranks hold")
+    add("--loads", metavar="FILE", help="what the ranks are busy with")
+    add("--workers", metavar="FILE", help="the workers")
+    add("--config", metavar="FILE", help="fields of KvRouterConfig")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens per KV block (default 16)")
+    add("--lora-name", metavar="NAME", help="LoRA adapter of the prompt")
+    add("--cache-namespace", metavar="SALT", help="cache salt of the prompt")
+    add("--worker-id", type=int, metavar="ID", help="only this worker")
+    add("--dp-rank", type=int, metavar="RANK", help="only this rank")
+    add("--override", default=None, metavar="JSON", help="router_config_override")
+    add("--constraints", default=None, metavar="JSON", help="routing_constraints")
+    add("--json", action="store_true", help="print the explanation as JSON")
+    return parser
+
+
+def _json(path: str) -> Any:
+    return json.loads(sys.stdin.read() if path == "-" else Path(path).read_text())
+
+
+def _tokens(path: str) -> list[int]:
+    text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    if text.lstrip().startswith("["):
+        return cast("list[int]", json.loads(text))
+    return [int(word) for word in re.split(r"[\s,]+", text.strip()) if word]
+
+
+def _explained(options: argparse.Namespace) -> dict[str, Any]:
+    events = [] if options.events is None else _json(options.events)
+    loads = [] if options.loads is None else _json(options.loads)
+    config = None if options.config is None else _json(options.config)
+    with Router(options.block_size, config) as router:
+        for worker in _workers(options, events, loads):
+            router.add_worker(**worker)
+        router.load_events(events)
+        for row in loads:
+            _load(router, row)
+        return router.explain(
+            _tokens(options.tokens),
+            None if options.override is None else json.loads(options.override),
+            lora_name=options.lora_name,
+            cache_namespace=options.cache_namespace,
+            worker_id=options.worker_id,
+            dp_rank=options.dp_rank,
+            routing_constraints=None if options.constraints is None else json.loads(options.constraints),
+        )
+
+
+def _workers(options: argparse.Namespace, events: Any, loads: Any) -> list[dict[str, Any]]:
+    """Give what add_worker takes. Endpoints are left out: nothing is to be followed."""
+    if options.workers is not None:
+        names = ("worker_id", "dp_start", "dp_size", "max_num_batched_tokens", "total_kv_blocks", "taints", "adapters")
+        return [{name: row[name] for name in names if name in row} for row in _json(options.workers)]
+    ranks = [(event["worker_id"], event["event"].get("dp_rank", 0)) for event in events]
+    ranks += [(row["worker_id"], row["dp_rank"]) for row in loads]
+    spans: dict[int, tuple[int, int]] = {}
+    for worker_id, rank in ranks:
+        low, high = spans.get(worker_id, (rank, rank))
+        spans[worker_id] = min(low, rank), max(high, rank)
+    return [
+        {"worker_id": worker_id, "dp_start": low, "dp_size": high - low + 1}
+        for worker_id, (low, high) in sorted(spans.items())
+    ]
+
+
+def _load(router: Router, row: Mapping[str, Any]) -> None:
+    """Make a rank as busy as a row of loads says, with requests that share nothing with the prompt."""
+    where = {"worker_id": row["worker_id"], "dp_rank": row["dp_rank"]}
+    name = f"{where['worker_id']}/{where['dp_rank']}"
+    tokens, blocks = int(row["potential_prefill_tokens"]), int(row["potential_decode_blocks"])
+    requests = int(row["active_requests"])
+    blocks_of_prefill = tokens // router.block_size
+    parts = [
+        part for part in ("prefill", "decode") if (tokens if part == "prefill" else blocks - blocks_of_prefill) > 0
+    ]
+    if blocks_of_prefill > blocks or len(parts) > requests:
+        raise ValueError(
+            f"loads of rank {name}: {requests} requests cannot have {tokens} prompt tokens and {blocks} blocks"
+        )
+    # A namespace of its own: no block is one of the prompt's.
+    own = {"cache_namespace": f"explain:{name}", **where}
+    if "prefill" in parts:
+        router.best_worker(range(tokens), {"assume_kv_reuse": False}, request_id=f"{name}:prefill", **own)
+    if "decode" in parts:
+        held = range((blocks - blocks_of_prefill) * router.block_size)
+        override = {"assume_kv_reuse": False, "track_prefill_tokens": False}
+        router.best_worker(held, override, request_id=f"{name}:decode", **own)
+    for more in range(requests - len(parts)):
+        router.best_worker([], request_id=f"{name}:{more}", **own)
+
+
+_COLUMNS = (
+    ("worker", "worker_id"),
+    ("rank", "dp_rank"),
+    ("device", "overlap_blocks"),
+    ("host", "host_pinned_blocks"),
+    ("disk", "disk_blocks"),
+    ("shared", "shared_beyond_blocks"),
+    ("credit", "credit_blocks"),
+    ("prefill", "prefill_cost"),
+    ("decode", "decode_cost"),
+    ("requests", "requests_cost"),
+    ("taints", "taint_factor"),
+    ("cost", "cost"),
+    ("chance", "probability"),
+)
+
+
+def table(explanation: Mapping[str, Any]) -> str:
+    """Give an explanation as text: a row per rank, the best chance marked with ``*``."""
+    weights = ", ".join(f"{name}={value:g}" for name, value in explanation["weights"].items())
+    lines = [
+        f"{explanation['isl_tokens']} tokens, {explanation['num_blocks']} full blocks of {explanation['block_size']}",
+        weights,
+        f"track_prefill_tokens={explanation['track_prefill_tokens']} assume_kv_reuse={explanation['assume_kv_reuse']}",
+        "",
+    ]
+    picks = {(pick["worker_id"], pick["dp_rank"]) for pick in explanation["picks"]}
+    rows = [["", *(title for title, _ in _COLUMNS), "why not"]]
+    for rank in explanation["workers"]:
+        mark = "*" if (rank["worker_id"], rank["dp_rank"]) in picks else ""
+        rows.append([mark, *(_cell(name, rank[name]) for _, name in _COLUMNS), rank["excluded"]])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        lines.append("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    lines += ["", "in blocks: cost = (prefill + decode + requests) * taints; the lowest wins, ties at random"]
+    if explanation.get("error"):
+        lines.append(f"no rank: {explanation['error']}")
+    elif explanation["must_wait"]:
+        lines.append("every rank it may go to is busy, or others wait: it has to wait")
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name == "probability":
+        return f"{value:.1%}"
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
