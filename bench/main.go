@@ -24,6 +24,19 @@ func main() {
 	}
 }
 
+const usage = `usage: ./build.sh bench [FLAG...] [PART...]
+
+Parts, all of them by default: %s
+
+  --rounds N       rounds of each measurement; a few that take long have fewer (5)
+  --only PATTERN   only rows whose names match this regular expression
+  --list           only list the rows that would be measured, each after its part
+  --results FILE   where results are merged (bench/results.json)
+
+docs/benchmarks.md says what the rows mean. Of build.sh come --peers, the program of bench/peers, and --python and --wheel, the
+interpreters with our package and with Dynamo's.
+`
+
 // parts lists the parts of the suite in order.
 func parts() []string {
 	var all []string
@@ -49,10 +62,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.StringVar(&p.python, "python", "", "a Python interpreter with our package")
 	flags.StringVar(&p.wheel, "wheel", "", "a Python interpreter with Dynamo's wheel")
 	file := flags.String("results", "bench/results.json", "where results are merged")
-	flags.Usage = func() {
-		fmt.Fprintf(progress, "usage: ./build.sh bench [FLAG...] [PART...]\n\nParts, all of them by default: %s\n\n", strings.Join(parts(), " "))
-		flags.PrintDefaults()
-	}
+	flags.Usage = func() { fmt.Fprintf(progress, usage, strings.Join(parts(), " ")) }
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,7 +201,7 @@ func TestServeAnswers(t *testing.T) {
 
 func TestHelpNamesTheParts(t *testing.T) {
 	var out, progress bytes.Buffer
-	require.Error(t, run([]string{"--help"}, &out, &progress))
+	require.ErrorIs(t, run([]string{"--help"}, &out, &progress), flag.ErrHelp)
 	for _, part := range parts() {
 		require.Contains(t, progress.String(), part)
 	}
