@@ -53,15 +53,15 @@ func run(args []string, out, progress io.Writer) error {
 		return serve(prepare[args[1]], os.Stdin, out)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(progress)
-	rounds := flags.Int("rounds", 5, "rounds of each measurement; a few that take long have fewer")
-	only := flags.String("only", "", "only rows whose names match this regular expression")
-	list := flags.Bool("list", false, "only list the rows that would be measured, each after its part")
+	flags.SetOutput(progress) // with the texts of usage
+	rounds := flags.Int("rounds", 5, "")
+	only := flags.String("only", "", "")
+	list := flags.Bool("list", false, "")
 	var p programs
-	flags.StringVar(&p.peers, "peers", "", "the program of bench/peers")
-	flags.StringVar(&p.python, "python", "", "a Python interpreter with our package")
-	flags.StringVar(&p.wheel, "wheel", "", "a Python interpreter with Dynamo's wheel")
-	file := flags.String("results", "bench/results.json", "where results are merged")
+	flags.StringVar(&p.peers, "peers", "", "")
+	flags.StringVar(&p.python, "python", "", "")
+	flags.StringVar(&p.wheel, "wheel", "", "")
+	file := flags.String("results", "bench/results.json", "")
 	flags.Usage = func() { fmt.Fprintf(progress, usage, strings.Join(parts(), " ")) }
 	if err := flags.Parse(args); err != nil {
 		return err
