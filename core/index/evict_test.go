@@ -12,10 +12,10 @@ import (
 )
 
 func TestBoundHoldsWhileStoresGoOn(t *testing.T) {
-	const bound, slots = 2 << 20, 8
+	const bound, slots = 1 << 20, 8
 	x := index.New(index.Options{MaxBytes: bound})
 	var blocks uint64
-	for i := range 2000 {
+	for i := range 1000 {
 		q := forked(i, 150)
 		for from := 0; from < 150; from += 30 {
 			_, err := x.Apply(worker.Slot(i%slots), storeOf(q, from, from+30), index.Count)
@@ -97,4 +97,24 @@ func TestStoreThatCannotFitIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	_, err = x.Apply(0, storeOf(forked(2, 90), 0, 90), index.Count)
 	require.NoError(t, err)
+}
+
+// Prompts of one block are paths of their own, which take five times the memory: the bound holds, and little is refused.
+func TestBoundHoldsForShortPrompts(t *testing.T) {
+	const bound, n = 2 << 20, 40_000
+	x := index.New(index.Options{MaxBytes: bound})
+	full := 0
+	for i := range n {
+		ev := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: block.EngineHash(i), Hash: block.Hash(i)}}}
+		if _, err := x.Apply(worker.Slot(i%5), ev, index.Count); err != nil {
+			require.ErrorIs(t, err, index.ErrFull)
+			full++
+		}
+		if i%16 == 0 {
+			require.LessOrEqual(t, x.Stats().Bytes, bound)
+		}
+	}
+	require.Less(t, full, n/100)
+	require.Greater(t, x.Stats().Blocks, bound/1000)
+	require.NoError(t, index.Check(x))
 }

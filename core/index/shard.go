@@ -241,12 +241,13 @@ func (s *shard) newPath(head block.SequenceHash, blocks uint32) uint32 {
 	if !ok {
 		return 0
 	}
-	n, ok := s.paths.take(maxPaths, false)
+	// Under a bound these two take of the slack: a page of records is seldom free where the arena has room.
+	n, ok := s.paths.take(maxPaths, true)
 	if !ok {
 		s.x.arena.put(r, units)
 		return 0
 	}
-	if !s.heads.insert(mixed(uint64(head)), place(n+1), false) {
+	if !s.heads.insert(mixed(uint64(head)), place(n+1), true) {
 		s.paths.put(n)
 		s.x.arena.put(r, units)
 		return 0

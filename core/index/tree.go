@@ -212,4 +212,5 @@ func (x *tree) Close() {
 	for slot := range len(*x.holders.Load()) {
 		x.Drop(worker.Slot(slot))
 	}
+	x.heap.release() // nothing is left in it
 }
