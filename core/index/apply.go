@@ -189,7 +189,7 @@ func (w *writer) store(ev *event.Event) error {
 		if blocks = blocks[n:]; !w.short {
 			return nil
 		}
-		if w.short = false; err != nil || rounds == evictRounds || !w.makeRoom() {
+		if w.short = false; err != nil || w.x.heap.limit == 0 || rounds == evictRounds || !w.makeRoom() {
 			w.refuse(blocks)
 			return fmt.Errorf("%w: %d bytes", ErrFull, w.x.heap.bytes())
 		}

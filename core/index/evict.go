@@ -9,7 +9,8 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// ErrFull is Apply's answer to a store for which the byte bound leaves no room, whatever goes. Applied tells how many of its first
+// ErrFull is Apply's answer to a store for which the byte bound leaves no room, whatever goes; or, without a bound, one that goes
+// beyond the paths or names that are possible. Applied tells how many of its first
 // blocks were stored nevertheless, and Refused how many were not.
 var ErrFull = errors.New("index is full")
 
