@@ -166,54 +166,13 @@ func (d *SequenceDecoder) Decode(payload []byte, s *SequenceScope, e *SequenceEv
 	return nil
 }
 
-// fields reads a map whose keys are text: value reads the value of a key, and tells whether it knows the key. Keys that are
-// not known are passed over; all of needed must be there, in any order.
-func (d *SequenceDecoder) fields(value func(key string) (known bool, err error), needed ...string) error {
-	n, err := d.c.pairs()
-	if err != nil {
-		return err
-	}
-	missing := len(needed)
-	seen := [8]bool{}
-	for range n {
-		view, err := d.c.bytes(classString)
-		if err != nil {
-			return fmt.Errorf("a key %w", err)
-		}
-		key := string(view)
-		known, err := value(key)
-		if err != nil {
-			return fmt.Errorf("%s %w", key, err)
-		}
-		if !known {
-			if err := d.c.skip(); err != nil {
-				return err
-			}
-		}
-		for i, name := range needed {
-			if name == key && !seen[i] {
-				seen[i] = true
-				missing--
-			}
-		}
-	}
-	if missing > 0 {
-		for i, name := range needed {
-			if !seen[i] {
-				return fmt.Errorf("has no %s", name)
-			}
-		}
-	}
-	return nil
-}
-
 func (d *SequenceDecoder) message(s *SequenceScope, e *SequenceEvent) error {
-	return d.fields(func(key string) (_ bool, err error) {
+	return d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "model_name":
-			s.Model, err = d.text(math.MaxInt)
+			s.Model, err = d.c.text(math.MaxInt)
 		case "routing_group":
-			s.Group, err = d.text(math.MaxInt)
+			s.Group, err = d.c.text(math.MaxInt)
 		case "block_size":
 			var n uint64
 			n, err = d.c.uint(math.MaxUint32)
@@ -228,10 +187,10 @@ func (d *SequenceDecoder) message(s *SequenceScope, e *SequenceEvent) error {
 }
 
 func (d *SequenceDecoder) event(e *SequenceEvent) error {
-	return d.fields(func(key string) (_ bool, err error) {
+	return d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "request_id":
-			e.RequestID, err = d.text(MaxSequenceIDSize)
+			e.RequestID, err = d.c.text(MaxSequenceIDSize)
 		case "worker":
 			err = d.worker(&e.Worker)
 		case "data":
@@ -240,7 +199,7 @@ func (d *SequenceDecoder) event(e *SequenceEvent) error {
 			e.RouterID, err = d.c.uint(math.MaxUint64)
 		case "lora_name":
 			if !d.c.null() {
-				e.LoRAName, err = d.text(math.MaxInt)
+				e.LoRAName, err = d.c.text(math.MaxInt)
 			}
 		default:
 			return false, nil
@@ -250,7 +209,7 @@ func (d *SequenceDecoder) event(e *SequenceEvent) error {
 }
 
 func (d *SequenceDecoder) worker(r *worker.Rank) error {
-	return d.fields(func(key string) (_ bool, err error) {
+	return d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "worker_id":
 			r.ID, err = d.c.uint(math.MaxUint64)
@@ -268,7 +227,7 @@ func (d *SequenceDecoder) worker(r *worker.Rank) error {
 // data reads the kind: a name, or a map from the name to what belongs to it.
 func (d *SequenceDecoder) data(e *SequenceEvent) error {
 	if d.c.class() == classString {
-		name, err := d.text(math.MaxInt)
+		name, err := d.c.text(math.MaxInt)
 		switch name {
 		case namePrefilled:
 			e.Kind = SequencePrefilled
@@ -279,7 +238,7 @@ func (d *SequenceDecoder) data(e *SequenceEvent) error {
 		}
 		return err
 	}
-	return d.fields(func(key string) (bool, error) {
+	return d.c.fields(func(key string) (bool, error) {
 		if key != nameAdded {
 			return false, fmt.Errorf("is an unknown kind %.32q", key)
 		}
@@ -289,13 +248,13 @@ func (d *SequenceDecoder) data(e *SequenceEvent) error {
 }
 
 func (d *SequenceDecoder) added(e *SequenceEvent) error {
-	return d.fields(func(key string) (_ bool, err error) {
+	return d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "token_sequence":
 			err = d.sequences(e)
 		case "track_prefill_tokens":
 			var track bool
-			track, err = d.boolean()
+			track, err = d.c.boolean()
 			e.UntrackedTokens = !track
 		case "expected_output_tokens":
 			if e.HasOutput = !d.c.null(); e.HasOutput {
@@ -313,7 +272,7 @@ func (d *SequenceDecoder) added(e *SequenceEvent) error {
 }
 
 func (d *SequenceDecoder) hint(e *SequenceEvent) error {
-	return d.fields(func(key string) (_ bool, err error) {
+	return d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "initial_effective_prefill_tokens":
 			e.PrefillTokens, err = d.c.uint(math.MaxUint64)
@@ -330,7 +289,7 @@ func (d *SequenceDecoder) hint(e *SequenceEvent) error {
 
 func (d *SequenceDecoder) duration(to *time.Duration) error {
 	var secs, nanos uint64
-	err := d.fields(func(key string) (_ bool, err error) {
+	err := d.c.fields(func(key string) (_ bool, err error) {
 		switch key {
 		case "secs":
 			secs, err = d.c.uint(math.MaxInt64/uint64(time.Second) - 1)
@@ -368,19 +327,4 @@ func (d *SequenceDecoder) sequences(e *SequenceEvent) error {
 	}
 	d.c.seek(pos)
 	return nil
-}
-
-func (d *SequenceDecoder) boolean() (bool, error) {
-	if d.c.class() != classBool {
-		return false, errType
-	}
-	return d.c.dec.DecodeBool()
-}
-
-func (d *SequenceDecoder) text(most int) (string, error) {
-	view, err := d.c.bytes(classString)
-	if err == nil && len(view) > most {
-		err = fmt.Errorf("has %d bytes, at most %d", len(view), most)
-	}
-	return string(view), err
 }

@@ -45,6 +45,8 @@ var imports = map[string][]string{
 	"core/affinity/model":    {"core/affinity", "core/worker"},
 	"core/queue":             {},
 	"core/queue/model":       {"core/queue"},
+	"core/replay":            {"core/event", "core/index", "core/tier"},
+	"core/replay/model":      {"core/event", "core/index", "core/index/model"},
 	"core/zmq":               {},
 	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
@@ -52,7 +54,7 @@ var imports = map[string][]string{
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/affinity", "core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/worker", "core/zmq"},
+	"core/router":            {"core/affinity", "core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector": {"core/metrics", "core/tally"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
@@ -72,7 +74,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier", "core/replay"}
 
 type file struct {
 	pkg, path string
