@@ -44,6 +44,7 @@ var statuses = []struct {
 	{router.ErrTimeout, C.DGO_TIMEOUT},
 	{router.ErrCancelled, C.DGO_CANCELLED},
 	{router.ErrEventRefused, C.DGO_EVENT_REFUSED},
+	{router.ErrCannotConnect, C.DGO_CANNOT_CONNECT},
 	{router.ErrFileError, C.DGO_FILE_ERROR},
 	{router.ErrSnapshotRefused, C.DGO_SNAPSHOT_REFUSED},
 	{router.ErrClosed, C.DGO_CLOSED},

@@ -309,6 +309,21 @@ func dgo_go_router_stats(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo_
 	return routerJSON(h, b, "stats", e, func(r *router.Router) (any, error) { return r.Stats() })
 }
 
+//export dgo_go_router_replicate
+func dgo_go_router_replicate(h C.dgo_router, p *C.char, n C.size_t, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
+	return routerJSON(h, b, "result", e, func(r *router.Router) (any, error) {
+		raw, err := jsonView(p, n, "replicas")
+		if err != nil {
+			return nil, err
+		}
+		c, err := router.ParseReplicas(raw)
+		if err != nil {
+			return nil, err
+		}
+		return r.Replicate(c)
+	})
+}
+
 //export dgo_go_router_metrics
 func dgo_go_router_metrics(h C.dgo_router, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
 	return call(e, func() error {

@@ -240,6 +240,12 @@ PUBLIC dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_err
   return dgo_go_router_stats(router, OBJECT(dgo_buffer, stats), error);
 }
 
+PUBLIC dgo_status dgo_router_replicate(dgo_router router, const char *replicas, size_t size, dgo_buffer *result,
+                                       dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_replicate(router, ARRAY(char, replicas, size), size, OBJECT(dgo_buffer, result), error);
+}
+
 PUBLIC dgo_status dgo_router_metrics(dgo_router router, dgo_buffer *page, dgo_error *error) {
   ENTER(error);
   return dgo_go_router_metrics(router, OBJECT(dgo_buffer, page), error);

@@ -417,6 +417,17 @@ dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *e
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_stats(dgo_router router, dgo_buffer *stats, dgo_error *error);
 
+/* dgo_router_replicate: share load with other routers of the same workers, without a server: each hears what the others place,
+ * and counts it. Once, until the router is closed. Delivery is best effort; what was placed before a router joins it does not
+ * hear. Messages are those of Dynamo's replica mesh.
+ *   replicas  [in]  JSON object, size bytes, all fields optional but one of the first two: bind (endpoint to publish on, such as
+ *                   "tcp://0.0.0.0:5600"), connect (array of the others' endpoints; the own one may be among them), id (among the
+ *                   replicas, 1 .. 2^64-1), model, group, peer_timeout_secs (30: a router out of reach for so long is gone).
+ *   result    [out] JSON object: bind (its port resolved), id.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also a second call) | DGO_CANNOT_CONNECT (the endpoint
+ *          cannot be bound). */
+dgo_status dgo_router_replicate(dgo_router router, const char *replicas, size_t size, dgo_buffer *result, dgo_error *error);
+
 /* dgo_router_metrics: what a Prometheus server would scrape: decisions, loads, events, completeness, memory, under Dynamo's
  * names where there are any. Serve it as "text/plain; version=0.0.4".
  *   page  [out] text.

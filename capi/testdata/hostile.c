@@ -105,6 +105,7 @@ static void with(dgo_router router, dgo_status want) {
   STATUS(want, dgo_router_health(router, &buffer, NULL));
   STATUS(want, dgo_router_stats(router, &buffer, NULL));
   STATUS(want, dgo_router_metrics(router, &buffer, NULL));
+  STATUS(want, dgo_router_replicate(router, "{}", 2, &buffer, NULL));
 }
 
 static void handles(void) {
@@ -254,6 +255,11 @@ static void texts(dgo_router router) {
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_apply_event(router, 1, "{}", SIZE_MAX, 0, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load_events(router, NULL, 0, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load_events(router, "", 0, NULL));
+  dgo_buffer result = {.struct_size = sizeof result};
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_replicate(router, NULL, 0, &result, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_replicate(router, "{}", 2, &result, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_replicate(router, "{\"bind\":5}", 10, &result, NULL));
+  STATUS(DGO_CANNOT_CONNECT, dgo_router_replicate(router, "{\"bind\":\"tcp://203.0.113.1:5600\"}", 33, &result, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_save(router, NULL, 0, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_save(router, "\xff", 1, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load(router, NULL, 0, NULL, NULL));

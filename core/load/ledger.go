@@ -19,7 +19,7 @@ type Options struct {
 	ExpiryNanos int64 // a booking expires when it is older than this since its last progress; <= 0: DefaultExpiryNanos
 
 	// Ended, if not nil, hears of every request that is booked no more, however it ended. It must not call the ledger.
-	Ended func(id string)
+	Ended func(id string, at Placement)
 }
 
 // Booking says what a request takes of a slot.
@@ -63,8 +63,8 @@ type request struct {
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
-	ended     func(id string) // may be nil
-	now       int64           // the latest time given
+	ended     func(id string, at Placement) // may be nil
+	now       int64                         // the latest time given
 	byID      map[string]uint32
 	requests  []request // the first is nobody
 	free      []uint32  // indices of requests that are not live
@@ -311,7 +311,7 @@ func (l *Ledger) release(i uint32, now int64) {
 		l.remote--
 	}
 	if l.ended != nil {
-		l.ended(r.id)
+		l.ended(r.id, Placement{r.rank, r.slot, r.origin})
 	}
 	*r = request{}
 	l.free = append(l.free, i)

@@ -362,7 +362,10 @@ func filled(slots, perSlot, blocks int) *load.Ledger {
 
 func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 	var ended []string
-	l := load.New(load.Options{ExpiryNanos: 10, Ended: func(id string) { ended = append(ended, id) }})
+	l := load.New(load.Options{ExpiryNanos: 10, Ended: func(id string, at load.Placement) {
+		require.EqualValues(t, len(ended), at.Slot)
+		ended = append(ended, id)
+	}})
 	for i, id := range []string{"freed", "gone", "another router's", "expired"} {
 		b := load.Booking{ID: id, Slot: worker.Slot(i)}
 		if i == 2 {

@@ -12,6 +12,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tier"
+	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -260,7 +261,11 @@ func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	if err := r.ledger.Book(b, r.now()); err != nil {
 		return named(err)
 	}
-	return r.bind(q, k)
+	err := r.bind(q, k)
+	if err == nil {
+		r.tellPlaced(s, q, &b)
+	}
+	return err
 }
 
 // named gives the ledger's argument errors the name of this package; its other errors are this package's own.
@@ -287,7 +292,14 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 // MarkPrefillComplete ends the prefill load of a booked request, at its first token. Marking twice is fine.
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) MarkPrefillComplete(id string) error {
-	return r.lifecycle(func(now int64) error { return r.ledger.PrefillComplete(id, now) })
+	return r.lifecycle(func(now int64) error {
+		at, booked := r.ledger.Placed(id)
+		err := r.ledger.PrefillComplete(id, now)
+		if booked && err == nil {
+			r.tell(wire.SequencePrefilled, id, at.Rank)
+		}
+		return err
+	})
 }
 
 // Free ends a booking, its prefill included. A request that expired, or whose worker left, may still be freed once.

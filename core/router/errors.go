@@ -44,6 +44,8 @@ var (
 	// ErrSnapshotRefused: the file is no snapshot that this router can load: foreign, of another version or block size, torn or
 	// corrupt. No rank has anything of it.
 	ErrSnapshotRefused = errors.New("snapshot refused")
+	// ErrCannotConnect: an endpoint cannot be bound. Nothing was started; use another.
+	ErrCannotConnect = errors.New("cannot bind")
 	// ErrClosed: the router was closed.
 	ErrClosed = errors.New("closed")
 )

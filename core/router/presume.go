@@ -7,6 +7,8 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -88,7 +90,8 @@ func (r *Router) presume(s *scratch, q *Request, k *rank) {
 }
 
 // ended hears of every booking that ends. r.mu is held.
-func (r *Router) ended(id string) {
+func (r *Router) ended(id string, at load.Placement) {
+	r.tell(wire.SequenceFreed, id, at.Rank)
 	r.release(id)
 	if r.config.RouterApproximateCachePolicy == lru {
 		_ = r.presumed.Release(id) // it may never have held anything

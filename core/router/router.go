@@ -16,6 +16,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/queue"
+	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
 	"github.com/dynamo-go/dynamo-go/core/tier"
@@ -76,6 +77,8 @@ type Router struct {
 	profile *queue.Profile
 	queue   *queue.Queue[*Ticket] // nil: nothing waits
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
+	mesh    *replica.Mesh         // nil: load is not shared with other routers
+	hearing bool                  // what they told is being applied
 	table   *worker.Table
 	ledger  *load.Ledger
 	rng     *rand.Rand
@@ -243,17 +246,19 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // Stats counts what the router holds.
 type Stats struct {
-	Blocks         int    `json:"blocks"` // distinct blocks
-	Pairs          int    `json:"pairs"`  // (block, rank) pairs
-	Paths          int    `json:"paths"`
-	Bytes          int    `json:"bytes"` // of the index: the sum of Memory
-	Memory         Memory `json:"memory"`
-	MaxBytes       int64  `json:"max_bytes"`      // the bound on Bytes; 0: none
-	EvictedBlocks  uint64 `json:"evicted_blocks"` // that the bound took from the ranks, since each was last emptied
-	Workers        int    `json:"workers"`
-	Ranks          int    `json:"ranks"`
-	WaitingRanks   int    `json:"waiting_ranks"` // loaded from a snapshot, and not added
-	ActiveRequests int    `json:"active_requests"`
+	Blocks         int            `json:"blocks"` // distinct blocks
+	Pairs          int            `json:"pairs"`  // (block, rank) pairs
+	Paths          int            `json:"paths"`
+	Bytes          int            `json:"bytes"` // of the index: the sum of Memory
+	Memory         Memory         `json:"memory"`
+	MaxBytes       int64          `json:"max_bytes"`      // the bound on Bytes; 0: none
+	EvictedBlocks  uint64         `json:"evicted_blocks"` // that the bound took from the ranks, since each was last emptied
+	Workers        int            `json:"workers"`
+	Ranks          int            `json:"ranks"`
+	WaitingRanks   int            `json:"waiting_ranks"` // loaded from a snapshot, and not added
+	ActiveRequests int            `json:"active_requests"`
+	Replicas       *replica.Stats `json:"replicas"` // null: load is not shared with other routers
+
 	IgnoredEvents  uint64 `json:"ignored_events"`  // events of foreign caches, or of a router without events
 	PresumedBlocks int    `json:"presumed_blocks"` // (block, rank) pairs that are presumed; with no events, all pairs are
 
@@ -297,8 +302,14 @@ func (r *Router) Stats() (Stats, error) {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)
 		evicted += r.index.Evicted(k.slot) + r.tiers.Evicted(k.slot)
 	}
+	var replicas *replica.Stats
+	if r.mesh != nil {
+		st := r.mesh.Stats()
+		replicas = &st
+	}
 	return Stats{
-		Blocks: ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed + m.Tiers, Memory: m,
+		Replicas: replicas,
+		Blocks:   ix.Blocks, Pairs: ix.Pairs, Paths: ix.Paths, Bytes: ix.Bytes + m.Presumed + m.Tiers, Memory: m,
 		MaxBytes: r.config.MaxBytes, EvictedBlocks: evicted, Workers: len(r.workers), Ranks: len(r.ranks), WaitingRanks: len(r.waiting),
 		ActiveRequests: active, IgnoredEvents: r.ignored.Load(), PresumedBlocks: presumed.Index.Pairs,
 		HostPinnedBlocks: r.tiers.Stats(event.HostPinned).Pairs, DiskBlocks: r.tiers.Stats(event.Disk).Pairs, ExternalBlocks: r.tiers.Stats(event.External).Pairs,

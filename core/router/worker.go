@@ -327,7 +327,11 @@ func (r *Router) Close() {
 		gone = append(gone, r.removeLocked(w)...)
 	}
 	r.recandidate()
+	mesh := r.mesh
 	r.mu.Unlock()
+	if mesh != nil {
+		mesh.Close()
+	}
 	r.retire(gone)
 	r.forget(r.waitingFor(0, true))
 }

@@ -454,6 +454,46 @@ class Router:
         """
         self._native.load_events(document(json, "json"))
 
+    def replicate(
+        self,
+        bind: str | None = None,
+        connect: Iterable[str] = (),
+        *,
+        model: str = "",
+        group: str = "default",
+        replica_id: int | None = None,
+        peer_timeout: float = 30.0,
+    ) -> tuple[str, int]:
+        """Share load with other routers of the same workers, without a server; once, until the router is closed.
+
+        Each router hears which requests the others place, and counts them: a burst that comes in at several routers
+        spreads. Delivery is best effort; what was placed before a router joins it does not hear. Messages are those of
+        Dynamo's replica mesh. ``stats()["replicas"]`` counts them.
+
+        Args:
+            bind: endpoint to publish on, such as ``tcp://0.0.0.0:5600``; None only listens.
+            connect: the others' endpoints; the own one may be among them. They need not be there yet.
+            model, group: routers of other models and groups do not concern this one.
+            replica_id: this router among the replicas, 1 .. 2**64-1; None takes a random one.
+            peer_timeout: a router that is out of reach for so many seconds is gone, and what it placed has ended.
+
+        Returns:
+            (endpoint, replica_id): where others connect to, its port resolved ("" if none), and who it is.
+
+        Raises:
+            InvalidArgument: a malformed endpoint, neither `bind` nor `connect`, or a second call.
+            CannotConnect: `bind` cannot be bound.
+        """
+        if isinstance(connect, str):
+            raise TypeError("connect: expected an iterable of str, got str")
+        fields = {"connect": list(connect), "model": model, "group": group, "peer_timeout_secs": peer_timeout}
+        if bind is not None:
+            fields["bind"] = bind
+        if replica_id is not None:
+            fields["id"] = replica_id
+        joined = decode(self._native.replicate(encode(fields, "replicate")))
+        return joined["bind"], joined["id"]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what all ranks hold to a file, for a router that starts later: see :meth:`load`.
 

@@ -72,6 +72,9 @@ class Stats(TypedDict):
     waiting_ranks: int
     """Ranks loaded from a snapshot whose workers were not added."""
     active_requests: int
+    """Those that other routers placed are counted."""
+    replicas: dict[str, int] | None
+    """What is heard of and told to other routers (:meth:`Router.replicate`); None without."""
     ignored_events: int
     """Events that were taken and changed nothing: of foreign caches, or with ``use_kv_events=False``."""
     host_pinned_blocks: int

@@ -40,6 +40,7 @@
   X(router_health)             \
   X(router_stats)              \
   X(router_metrics)            \
+  X(router_replicate)          \
   X(config_check)              \
   X(compute_block_hashes)      \
   X(compute_sequence_hashes)   \

@@ -502,6 +502,16 @@ static PyObject *router_load_events(router_object *self, PyObject *events) {
   return none_or(status, &error);
 }
 
+static PyObject *router_replicate(router_object *self, PyObject *replicas) {
+  dgo_string text;
+  if (to_string(replicas, "replicas", &text) < 0) return NULL;
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_replicate(self->handle, text.data, text.size, &buffer, &error));
+  return text_or(status, &error, &buffer);
+}
+
 static PyObject *router_save(router_object *self, PyObject *path) {
   dgo_string text;
   if (to_string(path, "path", &text) < 0) return NULL;
@@ -543,6 +553,7 @@ static PyMethodDef router_methods[] = {
     {"add_output_block", METHOD(router_add_output_block), METH_FASTCALL, NULL},
     {"dump_events", METHOD(router_dump_events), METH_NOARGS, NULL},
     {"load_events", METHOD(router_load_events), METH_O, NULL},
+    {"replicate", METHOD(router_replicate), METH_O, NULL},
     {"save", METHOD(router_save), METH_O, NULL},
     {"load", METHOD(router_load), METH_O, NULL},
     {"health", METHOD(router_health), METH_NOARGS, NULL},

@@ -1,0 +1,153 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/load"
+	"github.com/dynamo-go/dynamo-go/core/replica"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
+)
+
+// This file is where routers share load (package replica): each hears which requests the others placed, and counts them.
+
+// Replicas says how a router finds the others that route to the same workers.
+type Replicas struct {
+	Bind    string   `json:"bind"`    // endpoint to publish on, "tcp://*:5600"; "": this router only listens
+	Connect []string `json:"connect"` // the others' endpoints; this router's own may be among them
+	ID      uint64   `json:"id"`      // among the replicas; 0: a random one
+	Model   string   `json:"model"`   // routers of other models or groups do not concern this one
+	Group   string   `json:"group"`   // "" is "default"
+
+	PeerTimeoutSecs float64 `json:"peer_timeout_secs"` // a router that is out of reach for so long is gone; 0: 30
+}
+
+// ParseReplicas reads a JSON object with the fields of Replicas. Unknown keys are refused.
+func ParseReplicas(data []byte) (c Replicas, err error) {
+	return c, strict(data, "replicas", &c, "bind", "connect", "id", "model", "group", "peer_timeout_secs")
+}
+
+// Replicated says how a router is known to the others.
+type Replicated struct {
+	Bind string `json:"bind"` // endpoint that others connect to, its port resolved; "" if there is none
+	ID   uint64 `json:"id"`
+}
+
+// Replicate joins the routers that share load, once and until the router is closed. Delivery is best effort: what was placed
+// before a router joins it does not hear. Errors: ErrInvalidArgument (also a second call), ErrCannotConnect (an endpoint
+// cannot be bound), ErrClosed.
+func (r *Router) Replicate(c Replicas) (Replicated, error) {
+	if !finiteNonNegative(c.PeerTimeoutSecs) || c.PeerTimeoutSecs > math.MaxInt32 {
+		return Replicated{}, fmt.Errorf("%w: peer_timeout_secs=%v, expected 0 to %d", ErrInvalidArgument, c.PeerTimeoutSecs, math.MaxInt32)
+	}
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	r.mu.Lock()
+	closed, joined := r.closed, r.mesh != nil
+	r.mu.Unlock()
+	switch {
+	case closed:
+		return Replicated{}, ErrClosed
+	case joined:
+		return Replicated{}, fmt.Errorf("%w: the router shares load already", ErrInvalidArgument)
+	}
+	mesh, err := replica.New(replica.Config{
+		Bind: c.Bind, Connect: c.Connect, ID: c.ID, Model: c.Model, Group: c.Group, BlockSize: uint32(r.blockSize),
+		PeerTimeout: time.Duration(c.PeerTimeoutSecs * float64(time.Second)),
+	}, replicaSink{r})
+	switch {
+	case errors.Is(err, replica.ErrInvalid), errors.Is(err, zmq.ErrEndpoint):
+		return Replicated{}, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	case err != nil:
+		return Replicated{}, fmt.Errorf("%w: %w", ErrCannotConnect, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mesh = mesh
+	return Replicated{Bind: mesh.Addr(), ID: mesh.ID()}, nil
+}
+
+// tellPlaced tells the others of a booking. r.mu is held.
+func (r *Router) tellPlaced(s *scratch, q *Request, b *load.Booking) {
+	if r.mesh == nil {
+		return
+	}
+	r.mesh.Publish(&wire.SequenceEvent{
+		Kind: wire.SequenceAdded, RequestID: b.ID, Worker: b.Rank, LoRAName: q.LoRAName,
+		HasSequences: r.config.RouterTrackActiveBlocks, Sequences: s.sequences, PrefillTokens: uint64(b.PrefillTokens), UntrackedTokens: !r.config.RouterTrackPrefillTokens,
+		HasDuration: b.PrefillModeled, PrefillDuration: time.Duration(b.PrefillNanos),
+	})
+}
+
+// tell tells the others what became of a request. r.mu is held.
+func (r *Router) tell(kind wire.SequenceKind, id string, rank worker.Rank) {
+	if r.mesh != nil && !r.hearing { // what others told is not told again
+		r.mesh.Publish(&wire.SequenceEvent{Kind: kind, RequestID: id, Worker: rank})
+	}
+}
+
+// replicaSink hears what other routers did.
+type replicaSink struct{ r *Router }
+
+// Apply implements replica.Sink.
+func (s replicaSink) Apply(events []wire.SequenceEvent) {
+	s.hear(func() {
+		for i := range events {
+			s.r.hear(&events[i])
+		}
+	})
+}
+
+// Gone implements replica.Sink.
+func (s replicaSink) Gone(router uint64) {
+	s.hear(func() { s.r.ledger.DropOrigin(load.Origin(router), s.r.now()) })
+}
+
+func (s replicaSink) hear(body func()) {
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.hearing = true
+	func() {
+		defer func() { r.hearing = false }()
+		body()
+	}()
+	r.settle()
+}
+
+// hear applies one event of another router. Whatever is not known here does not concern this router: a worker it does not
+// have, a request whose placement was lost, an id that is booked already. r.mu is held.
+func (r *Router) hear(e *wire.SequenceEvent) {
+	w := r.workers[e.Worker.ID]
+	if w == nil || w.ranks[e.Worker.DPRank] == nil || e.RouterID == 0 {
+		return
+	}
+	slot, now := w.ranks[e.Worker.DPRank].slot, r.now()
+	switch e.Kind {
+	case wire.SequenceAdded:
+		b := load.Booking{ID: e.RequestID, Slot: slot, Rank: e.Worker, Origin: load.Origin(e.RouterID)}
+		if r.config.RouterTrackActiveBlocks {
+			if r.config.RouterAssumeKVReuse {
+				b.Sequences = e.Sequences
+			} else {
+				b.Private = len(e.Sequences)
+			}
+		}
+		if r.config.RouterTrackPrefillTokens && !e.UntrackedTokens {
+			b.PrefillTokens = int(min(e.PrefillTokens, math.MaxInt32))
+			b.PrefillModeled, b.PrefillNanos = e.HasDuration && b.PrefillTokens > 0, e.PrefillDuration.Nanoseconds()
+		}
+		_ = r.ledger.Book(b, now)
+	case wire.SequencePrefilled:
+		r.ledger.RemotePrefillComplete(e.RequestID, slot, now)
+	case wire.SequenceFreed:
+		r.ledger.RemoteFree(e.RequestID, slot, now)
+	}
+}

@@ -1,0 +1,145 @@
+package router_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/router"
+)
+
+// replicas gives routers that share load, each connected with those before it, with two workers each; and their addresses.
+func replicas(t *testing.T, n int, config router.Config) (kits []*kit, addresses []string) {
+	for i := range n {
+		k := newKit(t, 4, config).workers(1, 2)
+		kits = append(kits, k)
+		at, err := k.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0", Connect: addresses, ID: uint64(i) + 1, PeerTimeoutSecs: 0.3})
+		require.NoError(t, err)
+		require.EqualValues(t, i+1, at.ID)
+		addresses = append(addresses, at.Bind)
+	}
+	return kits, addresses
+}
+
+// listeners waits until each router is heard by so many others.
+func listeners(want int, kits ...*kit) {
+	for _, k := range kits {
+		k.eventually("it is heard", func() bool {
+			stats, err := k.Stats()
+			require.NoError(k.t, err)
+			return stats.Replicas.Listeners == want
+		})
+	}
+}
+
+// busyWith waits until a router counts so much on a worker: prefill tokens, decode blocks, requests.
+func (k *kit) busyWith(id uint64, want [3]int64) {
+	k.t.Helper()
+	k.eventually("what others placed", func() bool {
+		l := k.loads(nil)[id]
+		return [3]int64{l.PotentialPrefillTokens, l.PotentialDecodeBlocks, l.ActiveRequests} == want
+	})
+}
+
+func TestReplicasCountWhatTheOthersPlaced(t *testing.T) {
+	kits, _ := replicas(t, 3, router.DefaultConfig()) // the second hears the first, the third both
+	first, second, third := kits[0], kits[1], kits[2]
+	listeners(2, first)
+	listeners(1, second)
+	third.store(1, 0, tokens(1, 8))
+
+	first.best(pinned(book("a", tokens(1, 40)), 1, 0))
+	second.busyWith(1, [3]int64{40, 10, 1})
+	third.busyWith(1, [3]int64{40, 10, 1})
+	require.EqualValues(t, 2, third.best(ask(tokens(1, 40))).WorkerID, "though the other holds two blocks")
+	require.Zero(t, third.loads(tokens(1, 40))[1].PotentialDecodeBlocks-10, "its blocks would be shared")
+
+	require.NoError(t, first.MarkPrefillComplete("a"))
+	second.busyWith(1, [3]int64{0, 10, 1})
+	require.NoError(t, second.Free("a"), "whoever hears that it ended")
+	second.busyWith(1, [3]int64{})
+	third.busyWith(1, [3]int64{})
+
+	second.best(pinned(book("b", tokens(2, 20)), 2, 0))
+	third.busyWith(2, [3]int64{20, 5, 1})
+	_, err := third.BestWorker(book("b", tokens(2, 20)))
+	require.ErrorIs(t, err, router.ErrDuplicateRequest)
+	second.at = second.at.Add(router.DefaultRequestExpiry + time.Second)
+	second.loads(nil)
+	third.busyWith(2, [3]int64{})
+
+	second.best(pinned(book("c", tokens(2, 20)), 2, 0))
+	third.busyWith(2, [3]int64{20, 5, 1})
+	second.Close()
+	third.busyWith(2, [3]int64{})
+	stats, err := third.Stats()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Replicas.Gone)
+	require.Zero(t, stats.Replicas.Malformed+stats.Replicas.Panics)
+}
+
+func TestReplicasOfOtherWorkersAndSettings(t *testing.T) {
+	config := router.DefaultConfig()
+	config.RouterTrackActiveBlocks, config.RouterTrackPrefillTokens = false, false
+	kits, addresses := replicas(t, 2, router.DefaultConfig())
+	plain := newKit(t, 4, config).workers(1)
+	_, err := plain.Replicate(router.Replicas{Connect: addresses[:1]})
+	require.NoError(t, err)
+	listeners(2, kits[0])
+	kits[0].best(pinned(book("a", tokens(1, 40)), 2, 0))
+	kits[0].best(pinned(book("b", tokens(1, 40)), 1, 0))
+	plain.busyWith(1, [3]int64{0, 0, 1})
+	require.Len(t, plain.loads(nil), 1, "a worker it does not have is not its concern")
+	require.NoError(t, kits[1].RemoveWorker(1))
+	require.NoError(t, kits[0].Free("b"))
+	plain.busyWith(1, [3]int64{})
+}
+
+// A request that waits goes as soon as another router's work is done.
+func TestWaitingRequestsGoWhenAnotherRoutersEnd(t *testing.T) {
+	config := router.DefaultConfig()
+	config.RouterQueueThreshold = ptr(0.0)
+	kits, _ := replicas(t, 2, config)
+	for _, k := range kits {
+		require.NoError(t, k.RemoveWorker(2))
+	}
+	listeners(1, kits[0])
+	kits[0].best(book("a", tokens(1, 40)))
+	kits[1].busyWith(1, [3]int64{40, 10, 1})
+	_, ticket, err := kits[1].Submit(book("b", tokens(2, 40)), nil)
+	require.NoError(t, err)
+	require.NotNil(t, ticket)
+	require.NoError(t, kits[0].MarkPrefillComplete("a"))
+	select {
+	case <-ticket.Done():
+		choice, err := ticket.Result()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, choice.WorkerID)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it still waits")
+	}
+}
+
+func TestReplicasThatCannotBe(t *testing.T) {
+	k := newKit(t, 4, router.DefaultConfig())
+	for _, c := range []router.Replicas{
+		{}, {Bind: "nowhere"}, {Connect: []string{"tcp://*:5600"}}, {Bind: "tcp://127.0.0.1:0", PeerTimeoutSecs: -1},
+	} {
+		_, err := k.Replicate(c)
+		require.ErrorIs(t, err, router.ErrInvalidArgument, "%+v", c)
+	}
+	first, err := k.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0"})
+	require.NoError(t, err)
+	_, err = k.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0"})
+	require.ErrorIs(t, err, router.ErrInvalidArgument)
+	require.ErrorContains(t, err, "already")
+	other := newKit(t, 4, router.DefaultConfig())
+	_, err = other.Replicate(router.Replicas{Bind: first.Bind})
+	require.ErrorIs(t, err, router.ErrCannotConnect)
+	k.Close()
+	_, err = k.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0"})
+	require.ErrorIs(t, err, router.ErrClosed)
+	_, err = router.ParseReplicas([]byte(`{"bind": "tcp://*:1", "peers": []}`))
+	require.ErrorIs(t, err, router.ErrInvalidArgument)
+}
