@@ -27,6 +27,13 @@ func (a *applier) apply(b batch) (d damage) {
 		}
 	}()
 	a.tally.add(countBatches, 1)
+	if b.queried {
+		a.tally.add(countEvents, len(b.events))
+		for i := range b.events {
+			a.valid(&b.events[i])
+		}
+		return intact
+	}
 	batch, err := wire.DecodeBatch(b.payload, wire.Limits{})
 	if err != nil {
 		a.tally.add(countUndecodableBatches, 1)
@@ -62,10 +69,16 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 		a.tally.verdict(string(verdict))
 		return intact
 	}
+	a.valid(&ev)
+	return intact
+}
+
+// valid gives an event to the sink.
+func (a *applier) valid(ev *event.Event) {
 	if ev.Kind == event.Cleared {
 		a.tally.add(countCleared, 1)
 	}
-	done, err := a.sink.Apply(a.rank, &ev)
+	done, err := a.sink.Apply(a.rank, ev)
 	a.tally.add(countStored, done.Stored)
 	a.tally.add(countDuplicateStores, done.Duplicate)
 	a.tally.add(countRemoved, done.Removed)
@@ -81,7 +94,6 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 	default:
 		a.tally.add(countRefused, 1)
 	}
-	return intact
 }
 
 // reset empties the view. A sink that panics here has been counted by apply or the owner already, or is now.

@@ -1,12 +1,31 @@
 package feed
 
-import "slices"
+import (
+	"slices"
 
-// batch is one published message, not yet decoded. print is a fingerprint of the payload.
+	"github.com/dynamo-go/dynamo-go/core/event"
+)
+
+// batch is one published message, not yet decoded; print is a fingerprint of its payload. Or it is what a local indexer
+// says: the event of that number, or its whole state after it.
 type batch struct {
 	seq     uint64
 	print   uint64
 	payload []byte
+
+	queried bool          // an indexer's: events instead of payload, no print
+	events  []event.Event //
+	clears  bool          // it is queried, the first of an answer, and empties the rank: nothing before it matters
+}
+
+// size is about what the batch holds in memory, in bytes.
+func (b *batch) size() int {
+	const header, perBlock, perName = 128, 16, 8
+	n := len(b.payload)
+	for i := range b.events {
+		n += header + perBlock*len(b.events[i].Blocks) + perName*len(b.events[i].Removed)
+	}
+	return n
 }
 
 // buffer keeps batches that wait behind a hole, ordered by number, each once, bounded in number and bytes. It is nearly
@@ -20,13 +39,13 @@ type buffer struct {
 
 // add keeps the batch unless the bounds forbid it; the first always fits. A number kept already is not kept twice.
 func (b *buffer) add(x batch) bool {
-	if n := len(b.waiting); n >= b.maxCount || n > 0 && b.bytes+len(x.payload) > b.maxBytes {
+	if n := len(b.waiting); n >= b.maxCount || n > 0 && b.bytes+x.size() > b.maxBytes {
 		return false
 	}
 	i, found := b.find(x.seq)
 	if !found {
 		b.waiting = slices.Insert(b.waiting, i, x)
-		b.bytes += len(x.payload)
+		b.bytes += x.size()
 	}
 	return true
 }
@@ -62,7 +81,7 @@ func (b *buffer) shift() batch {
 	x := b.waiting[0]
 	b.waiting[0] = batch{}
 	b.waiting = b.waiting[1:]
-	b.bytes -= len(x.payload)
+	b.bytes -= x.size()
 	return x
 }
 
@@ -90,6 +109,10 @@ type prints struct {
 func (p *prints) clear() { p.from, p.to = 0, 0 }
 
 func (p *prints) add(x batch) {
+	if x.queried {
+		p.clear()
+		return
+	}
 	if p.to != x.seq || p.from == p.to {
 		p.from, p.to = x.seq, x.seq
 	}
@@ -100,7 +123,8 @@ func (p *prints) add(x batch) {
 	}
 }
 
+// has tells whether the fingerprint of a number is kept.
+func (p *prints) has(seq uint64) bool { return seq >= p.from && seq < p.to }
+
 // same tells whether exactly this batch was applied lately.
-func (p *prints) same(x batch) bool {
-	return x.seq >= p.from && x.seq < p.to && p.ring[x.seq%window] == x.print
-}
+func (p *prints) same(x batch) bool { return p.has(x.seq) && p.ring[x.seq%window] == x.print }

@@ -27,6 +27,7 @@ type Config struct {
 	Rank      worker.Rank
 	Endpoint  string // of the engine's PUB socket for this rank
 	Replay    string // of its replay socket; "" if there is none
+	Query     string // of its local indexer's query socket; "" if there is none. Otherwise Replay is not used
 	Topic     string // prefix to subscribe to; "" is everything
 	BlockSize int    // tokens in a block; events with another size are counted, not applied
 	Sink      Sink
@@ -51,13 +52,15 @@ type Config struct {
 	MaxWaiting, MaxWaitingBytes int
 	// Jitter gives a number in [0,1). Default: the global random source.
 	Jitter func() float64
+	// Limit bounds, together with other feeds that have the same one, the requests that are answered at a time. Default: no bound.
+	Limit *Limiter
 	// ZMQ tunes the connections.
 	ZMQ zmq.Options
 }
 
 func (c *Config) settings() settings {
 	s := settings{
-		replay: c.Replay != "", probe: c.Probe, timeout: c.ReplayTimeout, backoffMin: c.BackoffMin, backoffMax: c.BackoffMax,
+		replay: c.Replay != "" || c.Query != "", query: c.Query != "", probe: c.Probe, timeout: c.ReplayTimeout, backoffMin: c.BackoffMin, backoffMax: c.BackoffMax,
 		retries: c.Retries, maxCount: c.MaxWaiting, maxBytes: c.MaxWaitingBytes, jitter: c.Jitter,
 	}
 	def(&s.probe, 10*time.Second)

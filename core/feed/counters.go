@@ -29,6 +29,7 @@ const (
 	countGaps
 	countRecoveries
 	countReplayed
+	countDumps
 	countReplayFailures
 	countGivenUp
 	countResets
@@ -62,6 +63,7 @@ var counterNames = [counters]string{
 	countGaps:               "gaps",                //
 	countRecoveries:         "recoveries",          // joins, gaps and reconnects that asked for a replay
 	countReplayed:           "replayed_batches",    //
+	countDumps:              "dumps",               // whole states got from a local indexer
 	countReplayFailures:     "replay_failures",     // replays without an end marker
 	countGivenUp:            "given_up",            // recoveries whose retries were spent
 	countResets:             "resets",              // times the view was emptied

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/internal/xxh3"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -36,7 +37,7 @@ type Feed struct {
 	began   time.Time
 	seed    uint64 // of fingerprints; random, so that nobody makes batches that look alike
 	sub     *zmq.Subscriber
-	request *replay
+	request *request
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -148,15 +149,21 @@ func (f *Feed) subscribed(e zmq.Event) {
 
 func (f *Feed) replied(r reply) {
 	id := f.request.id
-	switch {
-	case r.err != nil:
-		f.machine.replayFailed(f.now(), id, r.err.Error())
-	case r.malformed:
-		f.counts.add(countMalformed, 1)
-	case r.msg.End:
-		f.machine.replayEnd(f.now(), id)
-	default:
+	switch r.kind {
+	case replyBatch:
 		f.machine.replayed(f.now(), id, f.batch(&r.msg))
+	case replyEnd:
+		f.machine.replayEnd(f.now(), id)
+	case replyMalformed:
+		f.counts.add(countMalformed, 1)
+	case replyFailed:
+		f.machine.replayFailed(f.now(), id, r.err.Error())
+	case replyWaits:
+		f.machine.waits(id)
+	case replyStarted:
+		f.machine.started(f.now(), id)
+	case replyAnswer:
+		f.answered(id, r.answer)
 	}
 }
 
@@ -179,11 +186,17 @@ func (f *Feed) publish() {
 // orders are the effects of the machine.
 type orders struct{ *Feed }
 
-func (o orders) ask(id int, start uint64) {
+func (o orders) ask(id int, start uint64, whole bool) (waits bool) {
 	ctx, cancel := context.WithCancel(o.ctx)
-	r := &replay{id: id, replies: make(chan reply, replyQueue), cancel: cancel}
+	r := &request{id: id, replies: make(chan reply, replyQueue), cancel: cancel}
 	o.request = r
-	o.work.Go(func() { r.run(ctx, o.cfg.Replay, start, o.cfg.ZMQ) })
+	ask := func(ctx context.Context, t *turn) error { return r.replay(ctx, t, o.cfg.Replay, start, o.cfg.ZMQ) }
+	if o.cfg.Query != "" {
+		q := &event.RangeQuery{WorkerID: o.cfg.Rank.ID, DPRank: o.cfg.Rank.DPRank, HasStart: !whole, Start: start}
+		ask = func(ctx context.Context, t *turn) error { return r.query(ctx, t, o.cfg.Query, q, o.cfg.ZMQ) }
+	}
+	o.work.Go(func() { r.run(ctx, o.cfg.Limit, ask) })
+	return o.cfg.Limit != nil
 }
 
 func (o orders) cancel() {

@@ -8,22 +8,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
 // world is an engine with a bounded replay buffer, a network that loses, repeats and reorders, and the machine that
-// follows. Each batch stores one block or removes one; an engine that restarts begins a new incarnation.
+// follows. Each batch stores one block or removes one; an engine that restarts begins a new incarnation. With query, a local
+// indexer answers instead of the replay socket; then batches may clear, too.
 type world struct {
 	t       testing.TB
 	m       *machine
 	now     time.Duration
 	ring    int
+	query   bool
 	engines [][]change // by incarnation
 
 	connected bool     // the network's view; the machine's follows when it has read what is in flight
 	flight    []flying // live messages and disconnections not yet read
 
-	request *request
+	request *asked
 	applied []applied // since the last reset
 
 	saved     *Position // what a snapshot holds
@@ -31,8 +34,9 @@ type world struct {
 }
 
 type change struct {
-	store bool
-	name  uint64
+	store, clear bool
+	void         bool // does nothing, and the indexer does not keep it
+	name         uint64
 }
 
 type flying struct {
@@ -40,18 +44,22 @@ type flying struct {
 	b    batch
 }
 
-type request struct {
+type asked struct {
 	id      int
 	start   uint64
 	served  bool
+	whole   bool
 	replies []batch
 	end     bool // the marker follows; otherwise a failure
+	dump    bool // replies is the whole state
+	newest  uint64
+	tooNew  bool
 }
 
 type applied struct{ incarnation, seq uint64 }
 
 func (w *world) begin(buffer int) {
-	w.m = newMachine(settings{replay: true, probe: 10 * time.Second, timeout: 5 * time.Second, backoffMin: time.Second,
+	w.m = newMachine(settings{replay: true, query: w.query, probe: 10 * time.Second, timeout: 5 * time.Second, backoffMin: time.Second,
 		backoffMax: 4 * time.Second, retries: 3, maxCount: buffer, maxBytes: 1 << 20, jitter: func() float64 { return 0 }}, w)
 }
 
@@ -80,20 +88,46 @@ func (w *world) crash() {
 	}
 }
 
-func newWorld(t testing.TB, ring, buffer int) *world {
-	w := &world{t: t, ring: ring, engines: make([][]change, 1)}
+func newWorld(t testing.TB, ring, buffer int, query bool) *world {
+	w := &world{t: t, ring: ring, query: query, engines: make([][]change, 1)}
 	w.begin(buffer)
 	return w
 }
 
 func (w *world) apply(b batch) damage {
+	if b.queried {
+		inc := b.events[0].ID
+		if b.events[0].DPRank == wholeState {
+			for seq := range b.seq {
+				w.applied = append(w.applied, applied{inc, seq})
+			}
+		}
+		w.applied = append(w.applied, applied{inc, b.seq})
+		return intact
+	}
 	w.applied = append(w.applied, applied{binary.BigEndian.Uint64(b.payload), b.seq})
 	return intact
 }
-func (w *world) reset()                   { w.applied = nil }
-func (w *world) ask(id int, start uint64) { w.request = &request{id: id, start: start} }
-func (w *world) cancel()                  { w.request = nil }
-func (w *world) count(counter)            {}
+
+// wholeState marks an event as everything up to its batch.
+const wholeState = 1
+
+func (w *world) reset()        { w.applied = nil }
+func (w *world) cancel()       { w.request = nil }
+func (w *world) count(counter) {}
+func (w *world) ask(id int, start uint64, whole bool) bool {
+	w.request = &asked{id: id, start: start, whole: whole}
+	return false
+}
+
+// queried is a batch as the indexer says it: one event, or the state after it.
+func (w *world) queried(seq uint64, dump bool) batch {
+	ev := event.Event{ID: w.incarnation()}
+	if dump {
+		ev.DPRank = wholeState
+	}
+	return batch{seq: seq, queried: true, events: []event.Event{ev}}
+}
 
 func (w *world) incarnation() uint64 { return uint64(len(w.engines)) - 1 }
 
@@ -106,7 +140,11 @@ func (w *world) batch(seq uint64) batch {
 func (w *world) publish(rng *rand.Rand, live bool) {
 	h := &w.engines[w.incarnation()]
 	c := change{store: true, name: uint64(len(*h))}
-	if held := state(*h); len(held) > 0 && rng.UintN(4) == 0 {
+	if w.query && rng.UintN(16) == 0 {
+		c = change{clear: true}
+	} else if w.query && rng.UintN(16) == 0 {
+		c = change{void: true}
+	} else if held := state(*h); len(held) > 0 && rng.UintN(4) == 0 {
 		c = change{name: slices.Min(slices.Collect(maps.Keys(held)))}
 	}
 	*h = append(*h, c)
@@ -118,13 +156,21 @@ func (w *world) publish(rng *rand.Rand, live bool) {
 func state(history []change) map[uint64]bool {
 	held := map[uint64]bool{}
 	for _, c := range history {
-		if c.store {
-			held[c.name] = true
-		} else {
-			delete(held, c.name)
-		}
+		c.apply(held)
 	}
 	return held
+}
+
+func (c change) apply(held map[uint64]bool) {
+	switch {
+	case c.void:
+	case c.clear:
+		clear(held)
+	case c.store:
+		held[c.name] = true
+	default:
+		delete(held, c.name)
+	}
 }
 
 func (w *world) disconnect() {
@@ -142,6 +188,10 @@ func (w *world) serve(cut int, twice, end bool) {
 	}
 	r.served, r.end = true, end
 	n := uint64(len(w.engines[w.incarnation()]))
+	if w.query {
+		w.indexer(r)
+		return
+	}
 	for seq := max(r.start, n-min(n, uint64(w.ring))); seq < n && cut > 0; seq++ {
 		r.replies = append(r.replies, w.batch(seq))
 		if twice {
@@ -151,10 +201,69 @@ func (w *world) serve(cut int, twice, end bool) {
 	}
 }
 
+// indexer answers as a local indexer does; an answer comes whole or not at all.
+func (w *world) indexer(r *asked) {
+	n := w.newest()
+	first := n - min(n, uint64(w.ring))
+	switch {
+	case r.whole || n == 0 || r.start < first:
+		r.dump = true
+		if n > 0 {
+			r.replies = []batch{w.queried(n-1, true)}
+		}
+	case r.start >= n:
+		r.tooNew, r.newest = true, n-1
+	default:
+		from := r.start
+		for seq := from; seq < n; seq++ {
+			if w.engines[w.incarnation()][seq].clear {
+				from = seq
+			}
+		}
+		for seq := from; seq < n; seq++ {
+			b := w.queried(seq, false)
+			b.clears = seq == from && w.engines[w.incarnation()][seq].clear
+			if !w.engines[w.incarnation()][seq].void {
+				r.replies = append(r.replies, b)
+			}
+		}
+	}
+}
+
+// newest is the number after the last batch that does something.
+func (w *world) newest() uint64 {
+	h := w.engines[w.incarnation()]
+	n := uint64(len(h))
+	for n > 0 && h[n-1].void {
+		n--
+	}
+	return n
+}
+
+func (w *world) readAnswer(r *asked) {
+	switch {
+	case !r.end:
+		w.m.replayFailed(w.now, r.id, "cut")
+	case r.tooNew:
+		w.m.tooNew(w.now, r.id, r.newest)
+	case r.dump && len(r.replies) == 0:
+		w.m.dumped(w.now, r.id, batch{queried: true})
+	case r.dump:
+		w.m.dumped(w.now, r.id, r.replies[0])
+	default:
+		for _, b := range r.replies {
+			w.m.replayed(w.now, r.id, b)
+		}
+		w.m.replayEnd(w.now, r.id)
+	}
+}
+
 func (w *world) readReplay() {
 	r := w.request
 	switch {
 	case r == nil || !r.served:
+	case w.query:
+		w.readAnswer(r)
 	case len(r.replies) > 0:
 		b := r.replies[0]
 		r.replies = r.replies[1:]
@@ -249,11 +358,12 @@ func (w *world) check() {
 		return
 	}
 	inc := w.incarnation()
-	if uint64(len(w.applied)) != w.m.next() {
+	first := w.m.next() - uint64(len(w.applied)) // not 0 if an indexer left out what a clear undid
+	if first > 0 && (!w.query || !w.engines[inc][first].clear) {
 		w.t.Fatalf("I1: exact with %d batches applied, next is %d", len(w.applied), w.m.next())
 	}
 	for i, a := range w.applied {
-		if a.incarnation != inc || a.seq != uint64(i) {
+		if a.incarnation != inc || a.seq != first+uint64(i) {
 			w.t.Fatalf("I1: exact, but batch %d is %d of engine %d, now %d", i, a.seq, a.incarnation, inc)
 		}
 	}
@@ -271,7 +381,7 @@ func (w *world) settle() {
 			w.serve(1<<30, false, true)
 		case w.request != nil:
 			w.readReplay()
-		case w.m.phase == following && w.m.restoreAt == 0 && w.m.next() == uint64(len(w.engines[w.incarnation()])):
+		case w.m.phase == following && w.m.restoreAt == 0 && w.m.next() >= w.newest():
 			return
 		default:
 			w.wait()
@@ -289,11 +399,7 @@ func (w *world) verdict() {
 		if a.incarnation != w.incarnation() {
 			w.t.Fatalf("a batch of engine %d is left, now %d", a.incarnation, w.incarnation())
 		}
-		if c := history[a.seq]; c.store {
-			got[c.name] = true
-		} else {
-			delete(got, c.name)
-		}
+		history[a.seq].apply(got)
 	}
 	switch st, reason := w.m.state(); st {
 	case Exact:
@@ -301,6 +407,9 @@ func (w *world) verdict() {
 			w.t.Fatalf("exact, but holds %d blocks, the engine %d", len(got), len(want))
 		}
 	case Partial:
+		if w.query {
+			w.t.Fatalf("partial, and there is a local indexer: %s", reason)
+		}
 		for name := range got {
 			if !want[name] {
 				w.t.Fatalf("partial, and claims block %d, which the engine lost", name)
@@ -317,7 +426,7 @@ func runWorld(t testing.TB, data []byte) *world {
 		ring = []int{1 << 20, 40, 8}[data[0]%3]
 		buffer = []int{64, 3}[data[0]/3%2]
 	}
-	w := newWorld(t, ring, buffer)
+	w := newWorld(t, ring, buffer, len(data) > 0 && data[0]/6%2 == 1)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := 1; i+1 < len(data); i += 2 {
 		w.step(data[i], data[i+1], rng)
@@ -339,7 +448,7 @@ func FuzzMachine(f *testing.F) {
 // TestMachineInManyWorlds is the fuzz target with random input, and checks that the worlds are not trivial.
 func TestMachineInManyWorlds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 15))
-	exact, partial, restarts, resumed := 0, 0, 0, 0
+	exact, partial, restarts, resumed, queried := 0, 0, 0, 0, 0
 	for range 20_000 {
 		data := make([]byte, 1+rng.IntN(400))
 		for i := range data {
@@ -350,14 +459,16 @@ func TestMachineInManyWorlds(t *testing.T) {
 		if w.saved != nil {
 			resumed++
 		}
-		if st, _ := w.m.state(); st == Exact {
+		if st, _ := w.m.state(); w.query {
+			queried++
+		} else if st == Exact {
 			exact++
 		} else {
 			partial++
 		}
 	}
-	t.Logf("exact %d, partial %d, restarts %d, saved %d", exact, partial, restarts, resumed)
-	if exact < 5000 || partial < 100 || restarts < 5000 || resumed < 2000 {
+	t.Logf("exact %d, partial %d, with an indexer %d, restarts %d, saved %d", exact, partial, queried, restarts, resumed)
+	if queried < 5000 || exact < 2500 || partial < 100 || restarts < 5000 || resumed < 2000 {
 		t.Fatal("the worlds are too alike")
 	}
 }

@@ -56,15 +56,18 @@ const (
 // effects is what the machine orders.
 type effects interface {
 	apply(batch) damage
-	reset()                   // empty the view
-	ask(id int, start uint64) // replay from start; answers carry the id
-	cancel()                  // end the current request
+	reset() // empty the view
+	// ask for all from start on, or for the whole state of a local indexer; answers carry the id. It tells whether the
+	// request has to wait for its turn: then started follows.
+	ask(id int, start uint64, whole bool) (waits bool)
+	cancel() // end the current request
 	count(counter)
 }
 
 // settings of a machine, all set.
 type settings struct {
-	replay                 bool // there is a replay endpoint
+	replay                 bool // there is somebody to ask
+	query                  bool // and it is a local indexer, which knows its whole state
 	probe                  time.Duration
 	timeout                time.Duration // without an answer
 	backoffMin, backoffMax time.Duration
@@ -79,7 +82,7 @@ type settings struct {
 // Invariants:
 //
 //	I1  Since the last reset exactly the batches of one run of consecutive numbers that ends with last were applied, in
-//	    order; the run begins with 0 unless partial says otherwise.
+//	    order; the run begins with 0, or with a local indexer's whole state or a clear, unless partial says otherwise.
 //	I2  asked implies phase != following; at most one request is open.
 //	I3  the buffer is empty unless phase is hard; all it holds lies beyond last.
 //	I4  without connected, phase is following and the buffer empty.
@@ -105,6 +108,10 @@ type machine struct {
 	phase    phase
 	asked    bool
 	id       int
+	queued   bool          // the open request waits for its turn
+	whole    bool          // the next request is for the whole state: an answer from next on did not help
+	from     uint64        // what the open request asked from
+	fromAll  bool          // it asked for the whole state
 	activity time.Duration // when the open request was last answered, or made
 	retryAt  time.Duration // hard and not asked: when to ask again
 	answered bool          // the open request gave something
@@ -172,7 +179,7 @@ func (m *machine) up(now time.Duration) {
 			m.forget()
 		}
 		m.partial, m.open = reasonNoReplay+": what was sent before the subscription is unknown", true
-	case m.hasLast && m.restoreAt == 0 && !m.unproven:
+	case m.hasLast && (m.restoreAt == 0 || m.query) && !m.unproven:
 		m.begin(now, verifying)
 	default:
 		if m.hasLast {
@@ -196,14 +203,18 @@ func (m *machine) live(now time.Duration, b batch) {
 		m.backwards(now, b)
 		return
 	}
+	first := !m.hasLive
 	m.hasLive, m.lastLive = true, b.seq
 	m.probeAt = now + m.probe
 	switch {
 	case m.hasLast && b.seq <= m.last:
-		if m.phase == verifying && b.seq == 0 || !m.prints.same(b) {
+		switch {
+		case m.phase == verifying && b.seq == 0, m.differs(b):
 			m.restart(now, b)
-		} else {
-			m.fx.count(countDuplicates) // a replay was faster
+		case m.query && first && m.phase == following && !m.prints.same(b):
+			m.begin(now, verifying) // a slow message, or another process behind something that keeps the connection up
+		default:
+			m.fx.count(countDuplicates) // an answer was faster
 		}
 	case m.phase == joining && !m.hasLast && b.seq == 0:
 		m.stop() // seen from its first batch: there is no history to ask for
@@ -239,14 +250,23 @@ func (m *machine) wait(b batch) bool {
 // backwards: the number went back on one connection, which TCP does not do. Either a message came twice, or the
 // engine restarted behind something that keeps the connection up.
 func (m *machine) backwards(now time.Duration, b batch) {
-	if b.seq == 0 || !m.prints.same(b) && !m.buffer.has(b) {
+	if b.seq == 0 || m.differs(b) && !m.buffer.has(b) {
 		m.restart(now, b)
 		return
 	}
 	m.fx.count(countDuplicates)
+	if m.query {
+		m.lastLive = b.seq // if it is another process, its numbers count from now on
+	}
 	if m.replay && m.phase == following {
 		m.begin(now, verifying)
 	}
+}
+
+// differs tells whether another batch than b was applied under its number. What a local indexer gave has no fingerprints:
+// there it is not known.
+func (m *machine) differs(b batch) bool {
+	return !m.prints.same(b) && (!m.query || m.prints.has(b.seq))
 }
 
 // restart: b is from another engine process than what was applied.
@@ -276,7 +296,16 @@ func (m *machine) accept(now time.Duration, b batch) {
 	m.open = false
 	m.hasLast, m.last = true, b.seq
 	m.prints.add(b)
-	switch m.fx.apply(b) {
+	m.applied(now, b)
+}
+
+// applied applies a batch and draws the consequences of what could not be.
+func (m *machine) applied(now time.Duration, b batch) {
+	damage := m.fx.apply(b)
+	if m.query && damage != intact && m.restoreAt == 0 {
+		m.planRestore(now) // the indexer knows what it meant
+	}
+	switch damage {
 	case lostStore:
 		if m.partial == "" {
 			m.partial = fmt.Sprintf("%s: in batch %d", reasonStore, b.seq)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/event"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the machine did into the scripts under testdata")
@@ -20,6 +22,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the machine did into the s
 type recorder struct {
 	lines  []string
 	counts [counters]int
+	busy   bool // requests have to wait for their turn
 }
 
 func (r *recorder) say(format string, args ...any) {
@@ -27,6 +30,14 @@ func (r *recorder) say(format string, args ...any) {
 }
 
 func (r *recorder) apply(b batch) damage {
+	if b.queried && b.events == nil {
+		r.say("apply event %d", b.seq)
+		return intact
+	}
+	if b.queried {
+		r.say("apply the state after %d", b.seq)
+		return intact
+	}
 	if len(b.payload) == 0 {
 		r.say("apply %d", b.seq)
 		return intact
@@ -43,10 +54,20 @@ func (r *recorder) apply(b batch) damage {
 	return panicked
 }
 
-func (r *recorder) reset()                   { r.say("reset") }
-func (r *recorder) ask(id int, start uint64) { r.say("ask %d", start) }
-func (r *recorder) cancel()                  { r.say("cancel") }
-func (r *recorder) count(c counter)          { r.counts[c]++ }
+func (r *recorder) ask(_ int, start uint64, whole bool) bool {
+	what := strconv.FormatUint(start, 10)
+	if whole {
+		what = "for everything"
+	}
+	if r.busy {
+		what += ", waiting"
+	}
+	r.say("ask %s", what)
+	return r.busy
+}
+func (r *recorder) reset()          { r.say("reset") }
+func (r *recorder) cancel()         { r.say("cancel") }
+func (r *recorder) count(c counter) { r.counts[c]++ }
 
 // TestScripts drives the machine through the scripts. A line is an input; the indented lines below it are what the
 // machine ordered and, after "--", the state it is in. See testdata/README.md.
@@ -84,7 +105,7 @@ func play(t *testing.T, text string) string {
 			continue
 		}
 		r.lines = nil
-		now = step(t, m, now, strings.Fields(line))
+		now = step(t, m, r, now, strings.Fields(line))
 		checkMachine(t, m)
 		for _, l := range r.lines {
 			fmt.Fprintf(&out, "\t%s\n", l)
@@ -96,11 +117,30 @@ func play(t *testing.T, text string) string {
 }
 
 // step gives the machine one input: "up", "down", "live N..", "replay N..", "end", "fail", "wait" (until something is
-// due), "pass" (3 s), "no-replay", "resume N.." (where another feed stopped). A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
-func step(t *testing.T, m *machine, now time.Duration, words []string) time.Duration {
+// due), "pass" (3 s), "no-replay", "resume N.." (where another feed stopped), "busy", "turn"; of a local indexer "query", "events N..", "dump N",
+// "nothing", "too-new N". A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
+func step(t *testing.T, m *machine, r *recorder, now time.Duration, words []string) time.Duration {
 	switch words[0] {
 	case "no-replay":
 		m.replay = false
+	case "query":
+		m.query = true
+	case "busy":
+		r.busy = true
+	case "turn":
+		m.started(now, m.id)
+	case "events":
+		for i, w := range words[1:] {
+			w, clears := strings.CutSuffix(w, "!clear")
+			m.replayed(now, m.id, batch{seq: parseBatch(t, w).seq, queried: true, clears: clears && i == 0})
+		}
+		m.replayEnd(now, m.id)
+	case "dump":
+		m.dumped(now, m.id, batch{seq: parseBatch(t, words[1]).seq, queried: true, events: make([]event.Event, 1)})
+	case "nothing":
+		m.dumped(now, m.id, batch{queried: true})
+	case "too-new":
+		m.tooNew(now, m.id, parseBatch(t, words[1]).seq)
 	case "resume":
 		var at Position
 		for _, w := range words[1:] {
@@ -169,7 +209,7 @@ func checkMachine(t testing.TB, m *machine) {
 	}
 	size := 0
 	for i, b := range m.buffer.waiting {
-		size += len(b.payload)
+		size += b.size()
 		if m.hasLast && b.seq <= m.last && m.phase != verifying {
 			t.Fatal("I3: an applied batch waits")
 		}

@@ -15,7 +15,7 @@ var ErrPosition = errors.New("no position of a feed")
 type Position struct {
 	Last    uint64   // number of the last batch applied, below 2^64-1
 	Seed    uint64   // of the fingerprints
-	Prints  []uint64 // fingerprints of the last batches applied, 1 to 64, that of Last at the end
+	Prints  []uint64 // fingerprints of the last batches applied, 1 to 64, that of Last at the end; one 0 if a local indexer gave it
 	Partial string   // why the view is partial; "" if every batch since 0 was applied
 	Streams []byte   // what was learnt of the stream: wire.Normalizer.AppendState
 }
@@ -47,6 +47,9 @@ func (f *Feed) Freeze() (at *Position, release func()) {
 	for seq := m.prints.from; seq < m.prints.to; seq++ {
 		at.Prints = append(at.Prints, m.prints.ring[seq%window])
 	}
+	if len(at.Prints) == 0 {
+		at.Prints = []uint64{0} // no batch equals it: a feed with only a replay socket would find another engine
+	}
 	return at, f.step.Unlock
 }
 
@@ -59,6 +62,9 @@ func (f *Feed) resume(at *Position) {
 
 func (m *machine) resume(at *Position) {
 	m.hasLast, m.last, m.partial = true, at.Last, at.Partial
+	if m.query {
+		return // it is replaced by the indexer's state
+	}
 	first := at.Last + 1 - uint64(len(at.Prints))
 	for i, print := range at.Prints {
 		m.prints.add(batch{seq: first + uint64(i), print: print})

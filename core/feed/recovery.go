@@ -19,7 +19,7 @@ func (m *machine) recover(now time.Duration) {
 
 func (m *machine) begin(now time.Duration, p phase) {
 	m.stop()
-	m.phase, m.tries, m.fails, m.stuck, m.drained = p, 0, 0, 0, false
+	m.phase, m.tries, m.fails, m.stuck, m.drained, m.whole = p, 0, 0, 0, false, false
 	if p.hard() {
 		m.fx.count(countRecoveries)
 	}
@@ -33,14 +33,30 @@ func (m *machine) ask(now time.Duration) {
 	m.id++
 	m.tries++
 	m.asked, m.answered, m.progress, m.activity = true, false, false, now
-	start := m.next()
+	m.from, m.fromAll = m.next(), false
 	switch {
+	case m.query && m.phase != probing && (m.phase != filling || m.whole || !m.hasLast):
+		m.from, m.fromAll = 0, true
 	case m.phase == restoring:
-		start = 0
+		m.from = 0
 	case m.phase == verifying && m.vnext <= m.last:
-		start = m.vnext
+		m.from = m.vnext
 	}
-	m.fx.ask(m.id, start)
+	m.queued = m.fx.ask(m.id, m.from, m.fromAll)
+}
+
+// waits: the request with the given id waits for its turn, which takes no time of its own.
+func (m *machine) waits(id int) {
+	if m.asked && id == m.id {
+		m.queued = true
+	}
+}
+
+// started: the wait is over.
+func (m *machine) started(now time.Duration, id int) {
+	if m.asked && id == m.id {
+		m.queued, m.activity = false, now
+	}
 }
 
 // stop ends whatever is asked for; what waits stays.
@@ -48,7 +64,7 @@ func (m *machine) stop() {
 	if m.asked {
 		m.fx.cancel()
 	}
-	m.asked, m.phase = false, following
+	m.asked, m.queued, m.phase = false, false, following
 }
 
 // finish ends a recovery that left no hole.
@@ -130,6 +146,10 @@ func (m *machine) restarted(now time.Duration) {
 
 // fill applies a replayed batch if it is the next, and what waits behind it.
 func (m *machine) fill(now time.Duration, b batch) {
+	if b.clears && b.seq > m.next() {
+		m.forget() // an indexer leaves out what a clear undid
+		m.hasLast, m.last = true, b.seq-1
+	}
 	switch {
 	case !m.hasLast:
 		if b.seq != 0 {
@@ -209,7 +229,13 @@ func (m *machine) again(now time.Duration) {
 		m.retryAt = now + m.backoff(0)
 		return
 	}
+	m.whole = m.query // what its history lacks, its state does not
 	if m.stuck++; m.stuck > m.retries {
+		if m.query && m.hasLast && m.buffer.empty() { // the later live batches are none to the indexer
+			m.lastLive = m.last
+			m.finish(now)
+			return
+		}
 		m.giveUp(now, fmt.Sprintf("%s: batch %d, asked for %d times", reasonHole, m.next(), m.stuck), false)
 		return
 	}
@@ -257,8 +283,10 @@ func (m *machine) giveUp(now time.Duration, reason string, noAnswer bool) {
 	m.fx.count(countGivenUp)
 	m.forget()
 	m.partial, m.open = reason, true
-	if noAnswer {
+	if noAnswer || m.query {
 		m.planRestore(now)
+	}
+	if noAnswer {
 		m.buffer.keepLastRun()
 	}
 	if !m.buffer.empty() {
@@ -289,6 +317,9 @@ func (m *machine) backoff(n int) time.Duration {
 
 // tick does what is due.
 func (m *machine) tick(now time.Duration) {
+	if m.asked && m.queued {
+		return
+	}
 	if m.asked && now >= m.activity+m.timeout {
 		m.replayFailed(now, m.id, fmt.Sprintf("nothing new for %v", m.timeout))
 		return
@@ -312,7 +343,7 @@ func (m *machine) tick(now time.Duration) {
 func (m *machine) deadline() (time.Duration, bool) {
 	switch {
 	case m.asked:
-		return m.activity + m.timeout, true
+		return m.activity + m.timeout, !m.queued
 	case m.phase.hard():
 		return m.retryAt, true
 	case !m.replay || !m.connected:

@@ -1,0 +1,71 @@
+package feed
+
+import (
+	"fmt"
+	"time"
+)
+
+// This file is the machine's dealing with a local indexer, which answers a request from a number on with the events since,
+// with its whole state if it does not keep them all, or with the newest number if that is before; and one for the whole
+// state with that. Events come through replayed and replayEnd.
+
+// dumped: the whole state after the number of b answers the request with the given id. It may hold effects of later events
+// already: those come again, and blocks of such a rank have one reference each.
+//
+// The view is emptied and filled anew, block by block: for that time it claims too little to a reader, and never too much.
+func (m *machine) dumped(now time.Duration, id int, b batch) {
+	if !m.asked || id != m.id {
+		return
+	}
+	m.asked, m.whole = false, false
+	m.fx.cancel()
+	m.fx.count(countDumps)
+	m.progress = !m.hasLast || b.seq > m.last
+	if blank := len(b.events) == 0 && b.seq == 0; blank {
+		m.blank()
+	} else {
+		m.forget()
+		m.hasLast, m.last = true, b.seq
+		m.applied(now, b)
+	}
+	m.phase = filling // live batches behind it may have been applied to what it replaced
+	if !m.hasLast {
+		m.phase = joining
+	}
+	m.drain(now)
+	if !m.hole() {
+		m.finish(now)
+		return
+	}
+	m.again(now)
+}
+
+// blank: an indexer that has seen nothing says the same as one that saw an event 0 without effect. So that number is
+// still awaited.
+func (m *machine) blank() {
+	if m.hasLast {
+		m.forget()
+	}
+	m.partial, m.open, m.restoreAt, m.progress = "", false, 0, false
+}
+
+// tooNew: the indexer has come no further than newest, which is before what the request with the given id asked from.
+func (m *machine) tooNew(now time.Duration, id int, newest uint64) {
+	if !m.asked || id != m.id {
+		return
+	}
+	if m.fromAll {
+		m.replayFailed(now, id, fmt.Sprintf("newest is %d, to a request for everything", newest))
+		return
+	}
+	m.asked = false
+	m.fx.cancel()
+	switch {
+	case m.phase == filling && m.hole():
+		m.again(now)
+	case newest+1 < m.from: // not even what was applied
+		m.begin(now, verifying)
+	default:
+		m.finish(now)
+	}
+}
