@@ -1,6 +1,6 @@
 // Package wire decodes what engines publish: ZeroMQ frames, and MessagePack batches of KV events in every form that vLLM
 // and SGLang releases have used. It encodes vLLM's present form for our own publisher. It decodes and encodes what routers tell
-// each other of their requests, in Dynamo's form (SequenceEvent), and with what a router asks a worker for events it missed, and
+// each other of their requests, in Dynamo's form (SequenceEvent), and what a router asks a worker for events it missed, and
 // the answers (AppendRangeQuery, DecodeRangeAnswer).
 //
 // Nothing is trusted. A payload is first walked once without recursion, each length checked against the bytes left; only
