@@ -1,10 +1,8 @@
 package feed
 
 import (
-	"errors"
-
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
-	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
@@ -15,6 +13,8 @@ type applier struct {
 	sink  Sink
 	norm  *wire.Normalizer
 	tally *tally
+
+	intake *diagnose.Intake // may be nil
 }
 
 // apply never loses an event to its neighbours: whatever one of them is, the others are applied.
@@ -38,6 +38,7 @@ func (a *applier) apply(b batch) (d damage) {
 	if err != nil {
 		a.tally.add(countUndecodableBatches, 1)
 		a.reset()
+		a.intake.Unusable(counterNames[countUndecodableBatches], 0)
 		return dropped
 	}
 	if batch.HasRank && batch.DPRank != a.rank.DPRank {
@@ -55,6 +56,7 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 	if e.Err != nil {
 		a.tally.add(countUndecodableEvents, 1)
 		if e.Kind == event.Stored {
+			a.intake.Unusable(counterNames[countUndecodableEvents], 0)
 			return lostStore
 		}
 		a.reset() // what it removed is not known
@@ -67,7 +69,15 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 	ev, verdict := a.norm.Normalize(e, seq, a.rank.DPRank)
 	if verdict != wire.Keep {
 		a.tally.verdict(string(verdict))
+		if e.Kind == event.Stored {
+			a.intake.Unusable(string(verdict), e.BlockSize)
+		} else {
+			a.intake.Heard()
+		}
 		return intact
+	}
+	if e.Kind == event.Stored {
+		a.intake.Named(diagnose.Identity{LoRAName: e.LoRAName, CacheSalt: a.norm.Salt()})
 	}
 	a.valid(&ev)
 	return intact
@@ -83,16 +93,8 @@ func (a *applier) valid(ev *event.Event) {
 	a.tally.add(countDuplicateStores, done.Duplicate)
 	a.tally.add(countRemoved, done.Removed)
 	a.tally.add(countUnknownRemovals, done.Unknown)
-	switch {
-	case err == nil:
-	case errors.Is(err, index.ErrUnknownParent):
-		a.tally.add(countUnknownParent, 1)
-	case errors.Is(err, index.ErrBadChain):
-		a.tally.add(countBadChain, 1)
-	case errors.Is(err, ErrUnknownRank):
-		a.tally.add(countUnknownRank, 1)
-	default:
-		a.tally.add(countRefused, 1)
+	if c, refused := refusal(err); refused {
+		a.tally.add(c, 1)
 	}
 }
 

@@ -3,12 +3,15 @@ package feed
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -31,6 +34,44 @@ func TestResetForgetsCacheGroupsAndCountsVerdicts(t *testing.T) {
 	a.event(stored(3, ""), 2)
 	require.Empty(t, v.names(), "the group's kind is not known any more")
 	require.Equal(t, uint64(1), counts.snapshot()[string(wire.UnlearnedGroup)])
+}
+
+// Whoever looks for the cause of missing hits hears of every store that is left out, and under which identity others are kept.
+func TestIntakeHearsOfEveryStore(t *testing.T) {
+	var v view
+	var counts tally
+	var intake diagnose.Intake
+	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(2), tally: &counts, intake: &intake}
+	stored := func(change func(e *wire.Event)) {
+		e := wire.Event{Kind: event.Stored, BlockHashes: []block.EngineHash{1}, TokenIDs: []uint32{1, 2}, BlockSize: 2}
+		change(&e)
+		a.event(&e, 0)
+	}
+	found := func() string { return fmt.Sprint(diagnose.Findings(&intake, new(diagnose.Watch), nil, 2, 0)) }
+	for range 4 {
+		stored(func(e *wire.Event) { e.TokenIDs = nil })
+	}
+	require.Contains(t, found(), "all 4 stored events were left out, 4 of them as token_count")
+	for range 5 {
+		stored(func(e *wire.Event) { e.Err = errors.New("no event") })
+	}
+	require.Contains(t, found(), "all 9 stored events were left out, 5 of them as undecodable_events")
+	for range 6 {
+		a.apply(batch{payload: []byte{0xc1}})
+	}
+	require.Contains(t, found(), "all 15 stored events were left out, 6 of them as undecodable_batches")
+	for range 7 {
+		stored(func(e *wire.Event) { e.BlockSize, e.TokenIDs = 3, []uint32{1, 2, 3} })
+	}
+	require.Contains(t, found(), "block_size_differs")
+	require.Contains(t, found(), "the last one's is 3")
+
+	heard := intake.Progress().Heard
+	stored(func(e *wire.Event) { e.LoRAName, e.CacheSalt, e.SaltRoot = "sql", "tenant", true })
+	stored(func(e *wire.Event) { e.LoRAName, e.HasParent, e.Parent, e.BlockHashes[0] = "sql", true, 1, 2 })
+	a.event(&wire.Event{Kind: event.Removed, BlockHashes: []block.EngineHash{1}, Medium: "?"}, 0)
+	require.Equal(t, heard+1, intake.Progress().Heard, "the sink tells of what it was given")
+	require.Equal(t, []diagnose.Identity{{LoRAName: "sql", CacheSalt: "tenant"}, {}}, intake.Identities())
 }
 
 // https://github.com/vllm-project/vllm/pull/26265: names of 32 bytes are stored and removed like numbers.

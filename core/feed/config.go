@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -31,6 +32,7 @@ type Config struct {
 	Topic     string // prefix to subscribe to; "" is everything
 	BlockSize int    // tokens in a block; events with another size are counted, not applied
 	Sink      Sink
+	Intake    *diagnose.Intake // told of stores that the sink is not given, and of the identities of the others; nil: nobody is
 
 	// Resume, if not nil, is where another feed of this rank stopped; the sink's view is what it was then. It must pass
 	// Position.Check. The view stays if the engine's replay shows the same batches and covers what came since; else it

@@ -1,8 +1,11 @@
 package feed
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/dynamo-go/dynamo-go/core/index"
 )
 
 // counter is one of the fixed counters; its name is its key in Status.Counters.
@@ -73,6 +76,28 @@ var counterNames = [counters]string{
 	countConnects:           "connects",            // subscriptions made
 	countDisconnects:        "disconnects",         // attempts that failed included
 	countPanics:             "panics",              //
+}
+
+// Refusal gives the counter of an error of Sink.Apply, "" if there is none.
+func Refusal(err error) string {
+	if c, refused := refusal(err); refused {
+		return counterNames[c]
+	}
+	return ""
+}
+
+func refusal(err error) (c counter, refused bool) {
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.Is(err, index.ErrUnknownParent):
+		return countUnknownParent, true
+	case errors.Is(err, index.ErrBadChain):
+		return countBadChain, true
+	case errors.Is(err, ErrUnknownRank):
+		return countUnknownRank, true
+	}
+	return countRefused, true
 }
 
 // tally counts by fixed counters, and by the names of wire's verdicts.

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ import (
 // Status is what a feed knows about its rank.
 type Status struct {
 	State    State
-	Reason   string    // why not exact, its first word one of a fixed set when partial; when exact "", or a misconfiguration
+	Reason   string    // why not exact, its first word one of a fixed set when partial; when exact ""
 	Since    time.Time // when State became what it is
 	LastSeq  uint64    // number of the last batch applied
 	HasSeq   bool      // LastSeq means something
@@ -50,7 +49,8 @@ type Feed struct {
 // Start begins to follow; it does no I/O itself. Endpoints that cannot be used show in the status.
 func Start(cfg Config) *Feed {
 	f := &Feed{cfg: cfg, began: time.Now(), seed: rand.Uint64()}
-	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts}
+	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts,
+		intake: cfg.Intake}
 	f.machine = newMachine(cfg.settings(), orders{f})
 	if cfg.Resume != nil {
 		f.resume(cfg.Resume)
@@ -77,9 +77,6 @@ func (f *Feed) Status() Status {
 	s := f.status
 	f.mu.Unlock()
 	s.Counters = f.counts.snapshot()
-	if n := s.Counters[string(wire.WrongBlockSize)]; n > 0 && s.Reason == "" {
-		s.Reason = fmt.Sprintf("%d stored events have another block size than %d, and can never match", n, f.cfg.BlockSize)
-	}
 	return s
 }
 

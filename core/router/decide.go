@@ -238,7 +238,9 @@ func (r *Router) decide(s *scratch, q *Request, t *terms) (Choice, error) {
 	if q.UpdateIndexer && r.presumed != nil {
 		r.presume(s, q, k)
 	}
-	r.count(s, q, r.cached(s, k.slot, &t.weights), nil)
+	cached := r.cached(s, k.slot, &t.weights)
+	r.sample(s, q, k, cached > 0)
+	r.count(s, q, cached, nil)
 	return Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/approx"
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
@@ -202,6 +203,8 @@ type RankHealth struct {
 	Since    float64           `json:"since"`    // Unix seconds
 	LastSeq  *uint64           `json:"last_seq"` // null before the first batch, or without a feed
 	Counters map[string]uint64 `json:"counters"`
+
+	Findings []diagnose.Finding `json:"findings"` // why prompts do not find what the rank holds; empty for a healthy rank
 }
 
 // Health tells for every rank how complete its view is. A rank without event endpoints is as exact as what the host applies;
@@ -216,7 +219,7 @@ func (r *Router) Health() ([]RankHealth, error) {
 	ranks := make([]*rank, 0, len(r.ranks))
 	for _, k := range r.ranks {
 		rows = append(rows, RankHealth{WorkerID: k.id.ID, DPRank: k.id.DPRank, State: feed.Exact,
-			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: map[string]uint64{}})
+			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: map[string]uint64{}, Findings: []diagnose.Finding{}})
 		ranks = append(ranks, k)
 	}
 	r.mu.Unlock()
@@ -238,6 +241,7 @@ func (r *Router) Health() ([]RankHealth, error) {
 		if missing != "" && rows[i].State == feed.Exact {
 			rows[i].State, rows[i].Reason = feed.Partial, missing
 		}
+		rows[i].Findings = append(rows[i].Findings, r.diagnose(k, &rows[i])...)
 	}
 	return rows, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
@@ -67,6 +68,8 @@ type rank struct {
 	worker *workerState
 	feed   *feed.Feed // nil if events are applied directly
 	added  time.Time
+	intake diagnose.Intake
+	watch  diagnose.Watch
 
 	mu      sync.Mutex // held while an event is applied; guards what follows
 	dead    bool       // removed: nothing may be applied any more
@@ -214,7 +217,7 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 	}
 	if e.events != "" && r.config.UseKVEvents {
 		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize,
-			Sink: sink{r, w}, Resume: resume})
+			Sink: sink{r, w}, Intake: &k.intake, Resume: resume})
 	}
 	w.ranks[dp] = k
 }
@@ -429,6 +432,10 @@ func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index
 	}
 	done, err := r.applyAny(k, ev, counting)
 	r.events.Count(ev.Kind, done, err)
+	k.intake.Applied(ev.Kind == event.Stored, done.Stored, done.Removed, feed.Refusal(err))
+	if ev.Kind == event.Cleared {
+		k.intake.Cleared()
+	}
 	return done, err
 }
 
@@ -480,6 +487,7 @@ func (s sink) Reset(id worker.Rank) {
 		if !k.dead {
 			s.r.drop(k.slot)
 			k.partial = ""
+			k.intake.Reset()
 		}
 	}
 }

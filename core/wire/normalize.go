@@ -47,6 +47,7 @@ type Normalizer struct {
 	salts     map[saltKey]string  // salt of blocks that pass it on; ambiguous for conflicting ones
 	hashes    []block.Hash        // scratch
 	seen      []block.EngineHash  // scratch
+	salt      string              // of the last stored event
 }
 
 type groupKey struct{ rank, group uint32 }
@@ -196,6 +197,7 @@ func (n *Normalizer) store(e *Event, ev *event.Event) Verdict {
 	if v != Keep {
 		return v
 	}
+	n.salt = salt
 	id := block.Identity{LoRAName: e.LoRAName, CacheSalt: salt, MM: e.MM, Eagle: e.Bigram}
 	n.hashes = block.Hashes(n.hashes[:0], e.TokenIDs, n.blockSize, &id)
 	ev.HasParent, ev.Parent = e.HasParent, e.Parent
@@ -229,6 +231,9 @@ func (n *Normalizer) shape(e *Event) Verdict {
 	}
 	return Keep
 }
+
+// Salt gives the cache salt of the last stored event that Normalize kept, its own or its parent's.
+func (n *Normalizer) Salt() string { return n.salt }
 
 // repeats tells whether a block occurs twice, the parent counted.
 func (n *Normalizer) repeats(e *Event) bool {

@@ -48,13 +48,14 @@ var imports = map[string][]string{
 	"core/replay":            {"core/event", "core/index", "core/tier"},
 	"core/replay/model":      {"core/event", "core/index", "core/index/model"},
 	"core/zmq":               {},
-	"core/feed":              {"core/block", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
+	"core/diagnose":          {},
+	"core/feed":              {"core/block", "core/diagnose", "core/event", "core/index", "core/internal/xxh3", "core/wire", "core/worker", "core/zmq"},
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
 	"core/replica":           {"core/wire", "core/zmq"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
-	"core/router":            {"core/affinity", "core/approx", "core/block", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
+	"core/router":            {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector": {"core/metrics", "core/tally"},
 	"capi":                   {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
@@ -74,7 +75,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier", "core/replay"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier", "core/replay", "core/diagnose"}
 
 type file struct {
 	pkg, path string
