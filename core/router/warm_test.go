@@ -256,7 +256,7 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 		engines[id] = newEngine(t, 0)
 		require.NoError(t, a.AddWorker(follows(id, engines[id])))
 	}
-	for i := range 60 { // so that writing takes a while
+	for i := range 80 { // so that writing takes a while
 		a.store(9, 0, tokens(10_000+i, 16*500))
 	}
 	path := filepath.Join(t.TempDir(), "router.snapshot")
@@ -264,7 +264,7 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 	stop := make(chan struct{})
 	for id, e := range engines {
 		busy.Go(func() {
-			for i := range 300 {
+			for i := range 120 {
 				names := e.store(tokens(int(id)*1000+i, 48))
 				if i%3 == 0 {
 					e.send(publish.Removed(names[1:]))
@@ -286,13 +286,13 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 		}
 	})
 	var restarted []*kit
-	for range 4 {
+	for range 3 {
 		require.NoError(t, a.Save(path))
 		b := newKit(t, 16, router.DefaultConfig())
 		_, err := b.Load(path)
 		require.NoError(t, err)
 		restarted = append(restarted, b)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	close(stop)
 	busy.Wait()
@@ -306,9 +306,9 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 	}
 	for _, b := range restarted {
 		for id := range engines {
-			b.eventually("all batches", func() bool { return held(b, id, 299) == 3 })
+			b.eventually("all batches", func() bool { return held(b, id, 119) == 3 })
 			b.exact(id)
-			for i := range 300 {
+			for i := range 120 {
 				want := uint32(3)
 				if i%3 == 0 {
 					want = 1
@@ -326,8 +326,8 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 	}
 	for _, b := range restarted {
 		for id := range engines {
-			b.eventually("all gone", func() bool { return held(b, id, 299) == 0 })
-			for i := range 300 {
+			b.eventually("all gone", func() bool { return held(b, id, 119) == 0 })
+			for i := range 120 {
 				require.Zero(t, held(b, id, i), "worker %d, prompt %d", id, i)
 			}
 		}
