@@ -21,7 +21,7 @@ AT(dgo_buffer, size, 16);
 SIZE(dgo_string, 16);
 AT(dgo_string, size, 8);
 
-SIZE(dgo_worker, 144);
+SIZE(dgo_worker, 160);
 AT(dgo_worker, dp_start, 4);
 AT(dgo_worker, dp_size, 8);
 AT(dgo_worker, has_block_size, 12);
@@ -37,6 +37,7 @@ AT(dgo_worker, max_num_batched_tokens, 112);
 AT(dgo_worker, total_kv_blocks, 120);
 AT(dgo_worker, adapters, 128);
 AT(dgo_worker, n_adapters, 136);
+AT(dgo_worker, query, 144);
 
 SIZE(dgo_request, 200);
 AT(dgo_request, flags, 4);

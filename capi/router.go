@@ -163,6 +163,9 @@ func workerSpec(w *C.dgo_worker) (router.Worker, error) {
 	if spec.Replay, err = endpoints(&w.replay, "replay"); err != nil {
 		return spec, err
 	}
+	if spec.Query, err = endpoints(&w.query, "query"); err != nil {
+		return spec, err
+	}
 	if spec.Topic, _, err = textOf(&w.topic, "topic"); err != nil {
 		return spec, err
 	}

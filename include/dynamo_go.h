@@ -192,6 +192,9 @@ typedef struct dgo_worker {
    * that name it, if they can. */
   const dgo_string *adapters;
   size_t n_adapters;
+  /* Where the ranks' local indexers answer queries, written as kv_events is: a router that missed events asks there, and gets
+   * them or the rank's whole state. `replay` is not used then. None: no rank has a local indexer. */
+  dgo_string query;
 } dgo_worker;
 
 /* dgo_router_add_worker: register a worker; it is a candidate at once. Connections are made in the background, whether

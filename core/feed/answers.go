@@ -9,6 +9,21 @@ import (
 // with its whole state if it does not keep them all, or with the newest number if that is before; and one for the whole
 // state with that. Events come through replayed and replayEnd.
 
+// answerer tells whether the answer to the request with the given id can be used: a whole state always can, events and
+// numbers only if they are of the process that what was applied is of.
+func (m *machine) answerer(now time.Duration, id int, publisher uint64, whole bool) bool {
+	if !m.asked || id != m.id {
+		return false
+	}
+	if m.hasPublisher && m.publisher != publisher && !whole {
+		m.fx.count(countRestarts)
+		m.begin(now, verifying)
+		return false
+	}
+	m.hasPublisher, m.publisher = true, publisher
+	return true
+}
+
 // dumped: the whole state after the number of b answers the request with the given id. It may hold effects of later events
 // already: those come again, and blocks of such a rank have one reference each.
 //
@@ -24,8 +39,9 @@ func (m *machine) dumped(now time.Duration, id int, b batch) {
 	if blank := len(b.events) == 0 && b.seq == 0; blank {
 		m.blank()
 	} else {
+		publisher := m.publisher
 		m.forget()
-		m.hasLast, m.last = true, b.seq
+		m.hasLast, m.last, m.hasPublisher, m.publisher = true, b.seq, true, publisher
 		m.applied(now, b)
 	}
 	m.phase = filling // live batches behind it may have been applied to what it replaced

@@ -33,6 +33,7 @@ const (
 	countRecoveries
 	countReplayed
 	countDumps
+	countForeign
 	countReplayFailures
 	countGivenUp
 	countResets
@@ -67,6 +68,7 @@ var counterNames = [counters]string{
 	countRecoveries:         "recoveries",          // joins, gaps and reconnects that asked for a replay
 	countReplayed:           "replayed_batches",    //
 	countDumps:              "dumps",               // whole states got from a local indexer
+	countForeign:            "foreign_events",      // in answers, of blocks that are not the worker's own
 	countReplayFailures:     "replay_failures",     // replays without an end marker
 	countGivenUp:            "given_up",            // recoveries whose retries were spent
 	countResets:             "resets",              // times the view was emptied

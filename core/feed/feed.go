@@ -159,8 +159,10 @@ func (f *Feed) replied(r reply) {
 		f.machine.waits(id)
 	case replyStarted:
 		f.machine.started(f.now(), id)
+	case replyPart:
+		f.machine.progressed(f.now(), id)
 	case replyAnswer:
-		f.answered(id, r.answer)
+		f.answered(id, r.publisher, r.answer)
 	}
 }
 

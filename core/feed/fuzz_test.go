@@ -54,6 +54,8 @@ type asked struct {
 	dump    bool // replies is the whole state
 	newest  uint64
 	tooNew  bool
+
+	publisher uint64
 }
 
 type applied struct{ incarnation, seq uint64 }
@@ -204,6 +206,7 @@ func (w *world) serve(cut int, twice, end bool) {
 // indexer answers as a local indexer does; an answer comes whole or not at all.
 func (w *world) indexer(r *asked) {
 	n := w.newest()
+	r.publisher = w.incarnation()
 	first := n - min(n, uint64(w.ring))
 	switch {
 	case r.whole || n == 0 || r.start < first:
@@ -244,6 +247,7 @@ func (w *world) readAnswer(r *asked) {
 	switch {
 	case !r.end:
 		w.m.replayFailed(w.now, r.id, "cut")
+	case !w.m.answerer(w.now, r.id, r.publisher, r.dump):
 	case r.tooNew:
 		w.m.tooNew(w.now, r.id, r.newest)
 	case r.dump && len(r.replies) == 0:

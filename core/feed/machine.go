@@ -102,6 +102,10 @@ type machine struct {
 	// batches, and nothing live since. If the engine restarted just then, that was already the new one's.
 	unproven bool
 
+	// publisher is the number of the process whose events were applied, as far as its local indexer told.
+	hasPublisher bool
+	publisher    uint64
+
 	hasLive  bool
 	lastLive uint64 // highest number seen live on this connection
 
@@ -165,7 +169,7 @@ func (m *machine) next() uint64 {
 func (m *machine) forget() {
 	m.fx.reset()
 	m.fx.count(countResets)
-	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt = false, false, false, "", 0
+	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt, m.hasPublisher = false, false, false, "", 0, false
 	m.prints.clear()
 }
 

@@ -1,12 +1,15 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
@@ -15,10 +18,38 @@ var errAnswer = errors.New("answer of the local indexer cannot be used")
 
 // query asks a local indexer.
 func (r *request) query(ctx context.Context, t *turn, endpoint string, q *event.RangeQuery, o zmq.Options) error {
-	return errAnswer
+	var receiver wire.RangeReceiver
+	var failed error
+	o.MaxMessage = max(o.MaxMessage, 2*wire.RangeChunkBytes)
+	err := converse(ctx, t, endpoint, wire.AppendRangeQuery(nil, q), o, func(frames [][]byte) (more bool) {
+		done, err := receiver.Add(frames)
+		if err == nil && !done {
+			return r.give(ctx, reply{kind: replyPart})
+		}
+		if err == nil {
+			err = r.decoded(ctx, &receiver, q)
+		}
+		failed = err
+		return false
+	})
+	return cmp.Or(err, failed)
 }
 
-// checkAnswer refuses what does not answer the query, or speaks of another rank: nothing of it is used then.
+// decoded hands on what was received.
+func (r *request) decoded(ctx context.Context, receiver *wire.RangeReceiver, q *event.RangeQuery) error {
+	publisher, bytes := receiver.Answer()
+	a, err := wire.DecodeRangeAnswer(bytes, worker.Rank{ID: q.WorkerID, DPRank: q.DPRank})
+	if err != nil {
+		return err
+	}
+	if err := checkAnswer(q, a); err != nil {
+		return err
+	}
+	r.give(ctx, reply{kind: replyAnswer, publisher: publisher, answer: a})
+	return nil
+}
+
+// checkAnswer refuses what does not answer the query: nothing of it is used then.
 func checkAnswer(q *event.RangeQuery, a *event.RangeAnswer) error {
 	switch a.Kind {
 	case event.RangeEvents:
@@ -41,17 +72,16 @@ func checkAnswer(q *event.RangeQuery, a *event.RangeAnswer) error {
 	default:
 		return fmt.Errorf("%w: %s", errAnswer, a.Message)
 	}
-	for i := range a.Events {
-		if a.Events[i].DPRank != q.DPRank {
-			return fmt.Errorf("%w: an event of rank %d, not %d", errAnswer, a.Events[i].DPRank, q.DPRank)
-		}
-	}
 	return nil
 }
 
 // answered takes an answer that passed checkAnswer.
-func (f *Feed) answered(id int, a *event.RangeAnswer) {
+func (f *Feed) answered(id int, publisher uint64, a *event.RangeAnswer) {
 	m := f.machine
+	f.counts.add(countForeign, a.Skipped)
+	if !m.answerer(f.now(), id, publisher, a.Kind == event.RangeDump) {
+		return
+	}
 	switch a.Kind {
 	case event.RangeEvents:
 		for i := range a.Events {

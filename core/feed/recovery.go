@@ -52,6 +52,13 @@ func (m *machine) waits(id int) {
 	}
 }
 
+// progressed: a part of an answer has come.
+func (m *machine) progressed(now time.Duration, id int) {
+	if m.asked && id == m.id {
+		m.activity = now
+	}
+}
+
 // started: the wait is over.
 func (m *machine) started(now time.Duration, id int) {
 	if m.asked && id == m.id {

@@ -31,14 +31,17 @@ const (
 	replyFailed                     // err
 	replyWaits                      // it has to wait for a turn
 	replyStarted                    // it has one
-	replyAnswer                     // answer, of a local indexer
+	replyPart                       // a part of one has arrived
+	replyAnswer                     // answer, of a local indexer's publisher
 )
 
 type reply struct {
-	kind   replyKind
-	msg    wire.Message
-	err    error
-	answer *event.RangeAnswer
+	kind replyKind
+	msg  wire.Message
+	err  error
+
+	publisher uint64
+	answer    *event.RangeAnswer
 }
 
 // request is one question to the engine on a connection of its own: so no answer can be taken for another request's.

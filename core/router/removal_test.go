@@ -38,8 +38,8 @@ func TestEventOfARemovedRankChangesNothing(t *testing.T) {
 	_, err = r.apply(old, &stored, index.Count)
 	require.ErrorIs(t, err, ErrWorkerNotFound)
 	require.Zero(t, r.index.Blocks(heir.slot))
-	sink{r, old.worker}.Reset(old.id)
-	_, err = sink{r, old.worker}.Apply(old.id, &stored)
+	sink{r, old, index.Count}.Reset(old.id)
+	_, err = sink{r, old, index.Count}.Apply(old.id, &stored)
 	require.Error(t, err)
 	require.Zero(t, r.index.Blocks(heir.slot))
 }

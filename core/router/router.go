@@ -52,6 +52,7 @@ type Router struct {
 	ignored   atomic.Uint64 // events of foreign caches, or of a router without events
 	events    tally.Events  // applied
 	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
+	answers   *feed.Limiter // of the feeds: how many of them read replays and dumps at a time
 	scratch   sync.Pool     // *scratch
 
 	admin sync.Mutex // held by whoever adds, removes, saves or loads workers; outermost
@@ -113,6 +114,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		started:   options.Clock(),
 		index:     index.New(index.Options{MaxBytes: config.share(forDevice)}),
 		tiers:     tier.New(config.share(forTiers)),
+		answers:   feed.NewLimiter(maxAnswers),
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),

@@ -22,6 +22,10 @@ import (
 // MaxRanks bounds the data-parallel ranks of one worker.
 const MaxRanks = 4096
 
+// maxAnswers bounds the replays and dumps that the feeds of a router read at a time: 16 of them fill any machine, at 16 MiB of
+// queue each. It is also what Dynamo's routers have.
+const maxAnswers = 16
+
 // Endpoints tell where the ranks of a worker publish: at Base with the port raised by the global rank, or as ByRank says.
 // The zero value means nowhere.
 type Endpoints struct {
@@ -52,11 +56,12 @@ type Worker struct {
 	DPSize              uint32 // number of ranks, 1 to MaxRanks; 0 means 1
 	KVEvents            Endpoints
 	Replay              Endpoints
-	Topic               string // prefix of the topics to subscribe to
-	Host                string // stands for "*" in endpoints
-	BlockSize           int    // 0, or the router's
-	MaxNumBatchedTokens uint64 // 0 if unknown
-	TotalKVBlocks       uint64 // 0 if unknown
+	Query               Endpoints // of the ranks' local indexers; where there is one, Replay is not used
+	Topic               string    // prefix of the topics to subscribe to
+	Host                string    // stands for "*" in endpoints
+	BlockSize           int       // 0, or the router's
+	MaxNumBatchedTokens uint64    // 0 if unknown
+	TotalKVBlocks       uint64    // 0 if unknown
 	Taints              []string
 	Adapters            []string // LoRA adapters that are loaded. Requests for one that any worker names go to those that name it, if they can
 }
@@ -82,7 +87,7 @@ type workerState struct {
 	ranks map[uint32]*rank
 }
 
-type rankEndpoints struct{ events, replay string }
+type rankEndpoints struct{ events, replay, query string }
 
 // resolveAll checks the description and gives the endpoints of each of its ranks.
 func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
@@ -95,10 +100,10 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 	if w.BlockSize != 0 && w.BlockSize != blockSize {
 		return nil, fmt.Errorf("%w: worker %d has block_size=%d, the router %d: its blocks could never match", ErrInvalidArgument, w.ID, w.BlockSize, blockSize)
 	}
-	if w.KVEvents.none() && !w.Replay.none() {
-		return nil, fmt.Errorf("%w: worker %d has replay endpoints but no kv_events endpoints", ErrInvalidArgument, w.ID)
+	if w.KVEvents.none() && !(w.Replay.none() && w.Query.none()) {
+		return nil, fmt.Errorf("%w: worker %d has replay or query endpoints but no kv_events endpoints", ErrInvalidArgument, w.ID)
 	}
-	for _, e := range []Endpoints{w.KVEvents, w.Replay} {
+	for _, e := range []Endpoints{w.KVEvents, w.Replay, w.Query} {
 		if e.Base != "" && len(e.ByRank) > 0 {
 			return nil, fmt.Errorf("%w: worker %d: endpoints are given both as base %q and by rank", ErrInvalidArgument, w.ID, e.Base)
 		}
@@ -123,22 +128,26 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: worker %d: replay: %w", ErrInvalidArgument, w.ID, err)
 		}
+		query, err := w.Query.resolve(w.Host, r)
+		if err != nil {
+			return nil, fmt.Errorf("%w: worker %d: query: %w", ErrInvalidArgument, w.ID, err)
+		}
 		if events == "" && !w.KVEvents.none() {
 			return nil, fmt.Errorf("%w: worker %d: kv_events has no endpoint for rank %d", ErrInvalidArgument, w.ID, r)
 		}
-		for _, e := range []string{events, replay} {
+		for _, e := range []string{events, replay, query} {
 			if e != "" && used[e] {
 				return nil, fmt.Errorf("%w: worker %d: endpoint %q is given twice; each socket of each rank has its own", ErrInvalidArgument, w.ID, e)
 			}
 			used[e] = true
 		}
-		resolved[r] = rankEndpoints{events, replay}
+		resolved[r] = rankEndpoints{events, replay, query}
 	}
 	return resolved, nil
 }
 
 func (w *Worker) sameEndpoints(o *Worker) bool {
-	return w.KVEvents.equal(o.KVEvents) && w.Replay.equal(o.Replay) && w.Topic == o.Topic && w.Host == o.Host
+	return w.KVEvents.equal(o.KVEvents) && w.Replay.equal(o.Replay) && w.Query.equal(o.Query) && w.Topic == o.Topic && w.Host == o.Host
 }
 
 // AddWorker registers a worker; it is a candidate at once, whether its ports answer or not. The same id with the same
@@ -148,7 +157,9 @@ func (r *Router) AddWorker(spec Worker) error {
 	if err != nil {
 		return err
 	}
-	spec.KVEvents.ByRank, spec.Replay.ByRank = maps.Clone(spec.KVEvents.ByRank), maps.Clone(spec.Replay.ByRank)
+	for _, e := range []*Endpoints{&spec.KVEvents, &spec.Replay, &spec.Query} {
+		e.ByRank = maps.Clone(e.ByRank)
+	}
 	spec.Taints = slices.Compact(slices.Sorted(slices.Values(spec.Taints)))
 	spec.Adapters = slices.Compact(slices.Sorted(slices.Values(spec.Adapters)))
 
@@ -172,8 +183,8 @@ func (r *Router) AddWorker(spec Worker) error {
 		return fmt.Errorf("%w: worker %d would make %d ranks; a router has at most %d", ErrInvalidArgument, spec.ID, n, index.MaxSlots)
 	}
 	if w != nil && !w.spec.sameEndpoints(&spec) {
-		return fmt.Errorf("%w: worker %d is registered with kv_events=%s replay=%s topic=%q host=%q; remove it before giving it others",
-			ErrDuplicateWorker, spec.ID, w.spec.KVEvents, w.spec.Replay, w.spec.Topic, w.spec.Host)
+		return fmt.Errorf("%w: worker %d is registered with kv_events=%s replay=%s query=%s topic=%q host=%q; remove it before giving it others",
+			ErrDuplicateWorker, spec.ID, w.spec.KVEvents, w.spec.Replay, w.spec.Query, w.spec.Topic, w.spec.Host)
 	}
 	if full {
 		r.forget(r.waitingFor(0, true))
@@ -216,10 +227,19 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 		resume, k.partial = loaded.feed, loaded.partial
 	}
 	if e.events != "" && r.config.UseKVEvents {
-		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Topic: w.spec.Topic, BlockSize: r.blockSize,
-			Sink: sink{r, w}, Intake: &k.intake, Resume: resume})
+		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Query: e.query, Topic: w.spec.Topic,
+			BlockSize: r.blockSize, Sink: sink{r, k, counting(e)}, Intake: &k.intake, Resume: resume, Limit: r.answers})
 	}
 	w.ranks[dp] = k
+}
+
+// counting says what a block stored twice means: two copies to an engine; nothing to a local indexer, whose states and events
+// overlap.
+func counting(e rankEndpoints) index.Counting {
+	if e.query != "" {
+		return index.Set
+	}
+	return index.Count
 }
 
 // recandidate makes what is known of the candidates agree with the workers. r.mu is held.
@@ -346,6 +366,7 @@ type WorkerInfo struct {
 	DPSize              uint32   `json:"dp_size"`
 	KVEvents            any      `json:"kv_events"` // base endpoint, endpoints by rank, or null
 	Replay              any      `json:"replay"`
+	Query               any      `json:"query"`
 	Topic               string   `json:"topic"`
 	Host                string   `json:"host"`
 	BlockSize           int      `json:"block_size"`
@@ -384,7 +405,7 @@ func (r *Router) Workers() ([]WorkerInfo, error) {
 	for _, id := range slices.Sorted(maps.Keys(r.workers)) {
 		s := &r.workers[id].spec
 		infos = append(infos, WorkerInfo{
-			WorkerID: id, DPStart: s.DPStart, DPSize: s.DPSize, KVEvents: s.KVEvents.shown(), Replay: s.Replay.shown(),
+			WorkerID: id, DPStart: s.DPStart, DPSize: s.DPSize, KVEvents: s.KVEvents.shown(), Replay: s.Replay.shown(), Query: s.Query.shown(),
 			Topic: s.Topic, Host: s.Host, BlockSize: r.blockSize, MaxNumBatchedTokens: known(s.MaxNumBatchedTokens),
 			TotalKVBlocks: known(s.TotalKVBlocks), Taints: append([]string{}, s.Taints...), Adapters: append([]string{}, s.Adapters...),
 		})
@@ -457,37 +478,31 @@ func (r *Router) ApplyEvent(id uint64, ev *event.Event, counting index.Counting)
 	return err
 }
 
-// sink receives what the feeds of one worker learn. It holds the worker itself, not its id: after a removal its events
-// find no rank, also when the same id has joined again.
+// sink receives what the feed of one rank learns. It holds the rank itself, not its id: after a removal its events find it
+// dead, also when the same id has joined again; and no event waits for a lock of the router.
 type sink struct {
-	r *Router
-	w *workerState
-}
-
-func (s sink) rank(id worker.Rank) *rank {
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	return s.w.ranks[id.DPRank]
+	r        *Router
+	rank     *rank
+	counting index.Counting
 }
 
 // Apply implements feed.Sink.
 func (s sink) Apply(id worker.Rank, ev *event.Event) (index.Applied, error) {
-	k := s.rank(id)
-	if k == nil {
-		return index.Applied{}, fmt.Errorf("%w: %v", feed.ErrUnknownRank, id)
+	done, err := s.r.apply(s.rank, ev, s.counting)
+	if errors.Is(err, ErrWorkerNotFound) {
+		err = fmt.Errorf("%w: %v", feed.ErrUnknownRank, id)
 	}
-	return s.r.apply(k, ev, index.Count)
+	return done, err
 }
 
 // Reset implements feed.Sink.
-func (s sink) Reset(id worker.Rank) {
-	if k := s.rank(id); k != nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if !k.dead {
-			s.r.drop(k.slot)
-			k.partial = ""
-			k.intake.Reset()
-		}
+func (s sink) Reset(worker.Rank) {
+	k := s.rank
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.dead {
+		s.r.drop(k.slot)
+		k.partial = ""
+		k.intake.Reset()
 	}
 }

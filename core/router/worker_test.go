@@ -134,6 +134,8 @@ func TestWorkerDescriptionsAreChecked(t *testing.T) {
 		"wildcard, no host":   {KVEvents: at("tcp://*:5557")},
 		"overlapping ranges":  {KVEvents: at("tcp://h:5557"), Replay: at("tcp://h:5558"), DPSize: 2},
 		"replay alone":        {Replay: at("tcp://h:5558")},
+		"query alone":         {Query: at("tcp://h:5558")},
+		"a query port twice":  {KVEvents: at("tcp://h:5557"), Query: at("tcp://h:5558"), DPSize: 2},
 		"rank of nobody":      {KVEvents: router.Endpoints{ByRank: map[uint32]string{1: "tcp://h:5557"}}},
 		"a rank without":      {KVEvents: router.Endpoints{ByRank: map[uint32]string{0: "tcp://h:5557"}}, DPSize: 2},
 		"one for two ranks":   {KVEvents: router.Endpoints{ByRank: map[uint32]string{0: "tcp://h:5557", 1: "tcp://h:5557"}}, DPSize: 2},

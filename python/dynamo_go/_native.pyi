@@ -28,6 +28,7 @@ class Router:
         total_kv_blocks: int | None,
         taints: tuple[str, ...],
         adapters: tuple[str, ...],
+        query: str | None,
         /,
     ) -> None: ...
     def remove_worker(self, worker_id: int, /) -> None: ...

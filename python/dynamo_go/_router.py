@@ -132,6 +132,7 @@ class Router:
         dp_size: int = 1,
         kv_events: str | Mapping[int, str] | None = None,
         replay: str | Mapping[int, str] | None = None,
+        query: str | Mapping[int, str] | None = None,
         topic: str = "",
         host: str | None = None,
         block_size: int | None = None,
@@ -153,6 +154,8 @@ class Router:
             kv_events: where the ranks publish KV events: a base endpoint ``tcp://HOST:PORT``, of which rank r uses
                 PORT + r, or a mapping from rank to endpoint. Without it, events come by :meth:`apply_event`.
             replay: where the ranks replay them, likewise.
+            query: where the ranks' local indexers answer queries, likewise: a router that missed events asks there, and
+                gets them or the rank's whole state, however long ago it began. `replay` is not used then.
             topic: prefix of the ZeroMQ topics to follow; "" means all.
             host: stands for ``*`` in endpoints.
             block_size: the worker's block size; another than the router's is an error.
@@ -182,6 +185,7 @@ class Router:
             total_kv_blocks,
             tuple(taints),
             tuple(adapters),
+            _endpoints(query, "query"),
         )
 
     def remove_worker(self, worker_id: int) -> None:
@@ -196,7 +200,7 @@ class Router:
         """List the registered workers, ordered by id."""
         rows = decode(self._native.workers())
         for row in rows:
-            for name in ("kv_events", "replay"):
+            for name in ("kv_events", "replay", "query"):
                 if isinstance(row[name], dict):  # JSON has no integer keys
                     row[name] = {int(rank): endpoint for rank, endpoint in row[name].items()}
         return cast("list[WorkerInfo]", rows)

@@ -39,6 +39,7 @@ class WorkerInfo(TypedDict):
     dp_size: int
     kv_events: str | dict[int, str] | None
     replay: str | dict[int, str] | None
+    query: str | dict[int, str] | None
     topic: str
     host: str
     block_size: int

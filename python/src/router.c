@@ -105,7 +105,7 @@ static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **ta
   if (args[8] != Py_None && to_u64(args[8], "max_num_batched_tokens", &worker->max_num_batched_tokens) < 0) return -1;
   if (args[9] != Py_None && to_u64(args[9], "total_kv_blocks", &worker->total_kv_blocks) < 0) return -1;
   if (strings_get(args[10], "taints", taints, &worker->n_taints) == 0 &&
-      strings_get(args[11], "adapters", adapters, &worker->n_adapters) == 0) {
+      strings_get(args[11], "adapters", adapters, &worker->n_adapters) == 0 && to_string(args[12], "query", &worker->query) == 0) {
     worker->taints = *taints;
     worker->adapters = *adapters;
     return 0;
@@ -116,9 +116,9 @@ static int worker_get(PyObject *const *args, dgo_worker *worker, dgo_string **ta
 }
 
 /* add_worker(worker_id, dp_start, dp_size, kv_events, replay, topic, host, block_size, max_num_batched_tokens,
- *            total_kv_blocks, taints, adapters) */
+ *            total_kv_blocks, taints, adapters, query) */
 static PyObject *router_add_worker(router_object *self, PyObject *const *args, Py_ssize_t n) {
-  if (check_count("add_worker", n, 12) < 0) return NULL;
+  if (check_count("add_worker", n, 13) < 0) return NULL;
   dgo_worker worker = {.struct_size = sizeof worker};
   dgo_string *taints, *adapters;
   if (worker_get(args, &worker, &taints, &adapters) < 0) return NULL;

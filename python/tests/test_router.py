@@ -202,13 +202,14 @@ def test_workers_join_change_and_leave(router: Router) -> None:
 
 def test_a_port_nobody_listens_on_is_a_state_not_an_error(router: Router) -> None:
     start = time.monotonic()
-    router.add_worker(1, kv_events="tcp://127.0.0.1:1", replay={0: "tcp://127.0.0.1:2"})
+    router.add_worker(1, kv_events="tcp://127.0.0.1:1", replay={0: "tcp://127.0.0.1:2"}, query={0: "tcp://127.0.0.1:3"})
     assert time.monotonic() - start < 1
     (row,) = router.health()
     assert row["state"] != "exact" and row["last_seq"] is None and row["reason"]
     assert abs(row["since"] - time.time()) < 60
     assert router.best_worker([1])[0] == 1
     assert router.workers()[0]["replay"] == {0: "tcp://127.0.0.1:2"}
+    assert router.workers()[0]["query"] == {0: "tcp://127.0.0.1:3"}
 
 
 def test_events_as_mapping_text_and_bytes(router: Router) -> None:
@@ -409,6 +410,8 @@ def test_bad_seeds_are_named(seed: int) -> None:
         ({"kv_events": 5557}, TypeError, "kv_events"),
         ({"kv_events": "tcp://h:1\0"}, InvalidArgument, "h:1"),
         ({"replay": "tcp://h:1"}, InvalidArgument, "replay"),
+        ({"query": "tcp://h:1"}, InvalidArgument, "query"),
+        ({"kv_events": "tcp://h:5557", "query": {0: "tcp://h:5557"}}, InvalidArgument, "twice"),
         ({"kv_events": "tcp://h:5557", "replay": "tcp://h:5558", "dp_size": 4}, InvalidArgument, "555"),
         ({"max_num_batched_tokens": -1}, InvalidArgument, "max_num_batched_tokens=-1"),
         ({"total_kv_blocks": 1.5}, TypeError, "total_kv_blocks"),
