@@ -7,6 +7,14 @@
 // stream, at the peer's pace: unlike the engines', it stalls nobody and drops nothing. A batch wrongly made is refused
 // with an error and uses no number.
 //
-// Limits: one rank for a Publisher; it listens and never connects out; endpoints are used as given, without adding the
-// rank to the port. There is no security in this protocol: who reaches the port reads token ids.
+// A Source is that for a worker that wants its routers to recover: one event a message, an index of all the rank holds, and a
+// query socket (ROUTER) that gives a router the events it missed or, when these are no longer kept, everything; the bytes are Dynamo's. Blocks
+// that the engine stores twice are counted here, and routers hear of the first store and the last removal. A Worker is the sources of its
+// ranks. What cannot be true is an error at the call.
+//
+// A router notices a restart: a Source begins with message 0, which clears, and answers queries under a number drawn anew.
+//
+// Limits: they listen and never connect out; endpoints of a Publisher or a Source are used as given, only a Worker adds
+// the rank to the port. A Source's memory is the index (some 30 bytes a block), 30 to 60 for the count of each name, and the
+// events kept, twice: as messages and as hashes. There is no security in this protocol: who reaches the port reads token ids.
 package publish

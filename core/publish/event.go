@@ -51,15 +51,21 @@ func check(e *Event) error {
 		return nil
 	case e.BlockSize == 0:
 		return fmt.Errorf("%w: block size 0, must be in 1..%d", ErrEvent, uint32(math.MaxUint32))
-	case e.Bigram:
-		return fmt.Errorf("%w: bigram tokens, only single ones are published", ErrEvent)
-	case uint64(len(e.TokenIDs)) != uint64(len(e.BlockHashes))*uint64(e.BlockSize):
-		return fmt.Errorf("%w: %d tokens for %d blocks of %d, must be %d", ErrEvent, len(e.TokenIDs), len(e.BlockHashes),
-			e.BlockSize, uint64(len(e.BlockHashes))*uint64(e.BlockSize))
+	case uint64(len(e.TokenIDs)) != tokens(e):
+		return fmt.Errorf("%w: %d tokens for %d blocks of %d, must be %d", ErrEvent, len(e.TokenIDs), len(e.BlockHashes), e.BlockSize, tokens(e))
 	case e.MM != nil && len(e.MM) != len(e.BlockHashes):
 		return fmt.Errorf("%w: multimodal hashes for %d blocks of %d", ErrEvent, len(e.MM), len(e.BlockHashes))
 	case e.HasParent && slices.Contains(e.BlockHashes, e.Parent):
 		return fmt.Errorf("%w: block %d is its own ancestor", ErrEvent, e.Parent)
 	}
 	return nil
+}
+
+// tokens is how many a stored event must have: with pairs, one more than positions.
+func tokens(e *Event) uint64 {
+	n := uint64(len(e.BlockHashes)) * uint64(e.BlockSize)
+	if e.Bigram {
+		n++
+	}
+	return n
 }

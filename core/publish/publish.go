@@ -97,12 +97,21 @@ func (p *Publisher) Close() error {
 // Publish sends one batch and returns its sequence number. It does not wait for subscribers: one that does not keep up
 // loses batches, and asks for them on the replay socket.
 func (p *Publisher) Publish(events ...Event) (uint64, error) {
+	payload, err := p.encode(events)
+	if err != nil {
+		return 0, err
+	}
+	return p.send(payload)
+}
+
+// encode makes the payload of a batch.
+func (p *Publisher) encode(events []Event) ([]byte, error) {
 	if len(events) == 0 {
-		return 0, fmt.Errorf("%w: a batch without events, must have at least one", ErrEvent)
+		return nil, fmt.Errorf("%w: a batch without events, must have at least one", ErrEvent)
 	}
 	for i := range events {
 		if err := check(&events[i]); err != nil {
-			return 0, fmt.Errorf("events[%d]: %w", i, err)
+			return nil, fmt.Errorf("events[%d]: %w", i, err)
 		}
 	}
 	now := p.cfg.Clock()
@@ -113,8 +122,13 @@ func (p *Publisher) Publish(events ...Event) (uint64, error) {
 		Events:  events,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrEvent, err)
+		return nil, fmt.Errorf("%w: %w", ErrEvent, err)
 	}
+	return payload, nil
+}
+
+// send numbers a payload, keeps it and puts it on the wire.
+func (p *Publisher) send(payload []byte) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -84,7 +84,7 @@ func (n *Normalizer) Normalize(e *Event, seq uint64, rank uint32) (event.Event, 
 		n.forget(rank)
 		return ev, Keep
 	}
-	tier, known := tierOf(e.Medium)
+	tier, known := TierOf(e.Medium)
 	if !known {
 		return event.Event{}, UnknownMedium
 	}
@@ -124,8 +124,8 @@ func screen(e *Event) Verdict {
 	return Keep
 }
 
-// tierOf gives the tier of a medium, by the names Dynamo knows; no medium is the device.
-func tierOf(medium string) (tier event.Tier, known bool) {
+// TierOf gives the tier of a medium, by the names Dynamo knows; no medium is the device.
+func TierOf(medium string) (tier event.Tier, known bool) {
 	switch medium {
 	case "", "GPU", "DEVICE":
 		return event.Device, true

@@ -118,6 +118,31 @@ func RankEndpoint(base, host string, rank uint32) (string, error) {
 	return e.String(), nil
 }
 
+// BindEndpoint gives the endpoint that one data-parallel rank listens on: as RankEndpoint, but a wildcard stays, and port 0,
+// which takes a free port, is the same for every rank. Errors wrap ErrEndpoint.
+func BindEndpoint(base string, rank uint32) (string, error) {
+	e, err := parse(base)
+	if err != nil {
+		return "", err
+	}
+	if e.Wildcard() || e.Scheme == "tcp" && e.Port == 0 {
+		if e.Port != 0 {
+			if uint64(e.Port)+uint64(rank) > 65535 {
+				return "", fmt.Errorf("%w %q: port of rank %d is %d, beyond 65535", ErrEndpoint, base, rank, uint64(e.Port)+uint64(rank))
+			}
+			e.Port += uint16(rank)
+		}
+		return e.String(), nil
+	}
+	return RankEndpoint(base, "", rank)
+}
+
+// TakesFreePort tells whether who binds to an endpoint gets a port that is free.
+func TakesFreePort(endpoint string) bool {
+	e, err := parse(endpoint)
+	return err == nil && e.Scheme == "tcp" && e.Port == 0
+}
+
 func connectHost(base, host string) (string, error) {
 	h := host
 	if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {

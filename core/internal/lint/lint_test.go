@@ -53,7 +53,7 @@ var imports = map[string][]string{
 	"core/snapshot":          {"core/block", "core/event", "core/feed", "core/index", "core/worker"},
 	"core/replica":           {"core/wire", "core/zmq"},
 	"core/tail":              {"core/feed", "core/wire", "core/zmq"},
-	"core/publish":           {"core/block", "core/event", "core/wire", "core/zmq"},
+	"core/publish":           {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/mocker":            {"core/block", "core/publish"},
 	"core/router":            {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":           {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
