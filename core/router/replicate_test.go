@@ -76,6 +76,7 @@ func TestReplicasCountWhatTheOthersPlaced(t *testing.T) {
 	stats, err := third.Stats()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stats.Replicas.Gone)
+	require.Zero(t, stats.Replicas.Published, "what others told is not told again")
 	require.Zero(t, stats.Replicas.Malformed+stats.Replicas.Panics)
 }
 
