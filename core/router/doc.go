@@ -8,7 +8,11 @@
 // An event: each rank has a lock of its own, held while one event is applied to the index. Removing a rank marks it dead
 // under that lock, so nothing that was queued for it can bring it back.
 //
-// Locks, outermost first: admin (workers join and leave, one at a time), Router.mu, rank.mu. The index has its own below
+// What events say is in the index (device) and the tiers below it; what is presumed without them, or ahead of them, is beside
+// both. Save writes the first two with the positions of the feeds; ranks that Load restores wait in their slots until
+// AddWorker claims them.
+//
+// Locks, outermost first: admin (workers join, leave, are saved and loaded, one at a time), a feed that is frozen by Save, Router.mu, rank.mu. The index has its own below
 // all of them. Router.mu is never held while a feed is stopped or an index is emptied.
 //
 // A Router starts a goroutine only for a worker that is given with event endpoints (package feed); Close stops them all.
