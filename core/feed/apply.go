@@ -3,6 +3,7 @@ package feed
 import (
 	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
@@ -30,7 +31,7 @@ func (a *applier) apply(b batch) (d damage) {
 	if b.queried {
 		a.tally.add(countEvents, len(b.events))
 		for i := range b.events {
-			a.valid(&b.events[i])
+			a.valid(&b.events[i], nil)
 		}
 		return intact
 	}
@@ -79,16 +80,22 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 	if e.Kind == event.Stored {
 		a.intake.Named(diagnose.Identity{LoRAName: e.LoRAName, CacheSalt: a.norm.Salt()})
 	}
-	a.valid(&ev)
+	a.valid(&ev, e)
 	return intact
 }
 
-// valid gives an event to the sink.
-func (a *applier) valid(ev *event.Event) {
+// valid gives an event to the sink, and what the engine sent if that is known.
+func (a *applier) valid(ev *event.Event, from *wire.Event) {
 	if ev.Kind == event.Cleared {
 		a.tally.add(countCleared, 1)
 	}
-	done, err := a.sink.Apply(a.rank, ev)
+	var done index.Applied
+	var err error
+	if raw, ok := a.sink.(RawSink); ok && from != nil {
+		done, err = raw.ApplyRaw(a.rank, from, a.norm.Salt())
+	} else {
+		done, err = a.sink.Apply(a.rank, ev)
+	}
 	a.tally.add(countStored, done.Stored)
 	a.tally.add(countDuplicateStores, done.Duplicate)
 	a.tally.add(countRemoved, done.Removed)

@@ -8,6 +8,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -21,6 +22,13 @@ type Sink interface {
 	Apply(rank worker.Rank, ev *event.Event) (index.Applied, error)
 	// Reset forgets all blocks of the rank.
 	Reset(rank worker.Rank)
+}
+
+// RawSink is a Sink that takes events as the engine sent them, to pass them on. ApplyRaw is called instead of Apply for what
+// is valid: salt is the cache salt of a stored event's blocks, wherever the engine said it. The event is the sink's to keep.
+type RawSink interface {
+	Sink
+	ApplyRaw(rank worker.Rank, ev *wire.Event, salt string) (index.Applied, error)
 }
 
 // Config says what to follow. The zero value of an option means its default.

@@ -89,6 +89,9 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 // Rank is whose events these are.
 func (s *Source) Rank() worker.Rank { return s.cfg.Rank }
 
+// BlockSize is how many tokens a block has.
+func (s *Source) BlockSize() int { return s.cfg.BlockSize }
+
 // Addr is the endpoint of the PUB socket, with the port that was taken.
 func (s *Source) Addr() string { return s.out.Addr() }
 
