@@ -44,7 +44,45 @@ static void *until_closed(void *unused) {
   return NULL;
 }
 
+/* burst: one request of many that come at once. */
+static void *burst(void *argument) {
+  int self = *(int *)argument;
+  uint32_t prompt[40];
+  for (int i = 0; i < 40; i++) prompt[i] = (uint32_t)(self * 1000 + i);
+  char id[16];
+  snprintf(id, sizeof id, "%d", self);
+  dgo_request request = {.struct_size = sizeof request};
+  request.request_id = dgo_text(id);
+  dgo_choice choice = {.struct_size = sizeof choice};
+  STATUS(DGO_OK, dgo_router_best_worker(shared, prompt, 40, &request, &choice, NULL));
+  return NULL;
+}
+
+/* spread: 64 requests at once on 8 equal workers, 7 to 9 each. */
+static void spread(void) {
+  enum { REQUESTS = 64, WORKERS = 8 };
+  STATUS(DGO_OK, dgo_router_new(16, NULL, 0, NULL, &shared, NULL));
+  for (uint64_t id = 0; id < WORKERS; id++) {
+    dgo_worker worker = {.struct_size = sizeof worker};
+    worker.worker_id = id;
+    STATUS(DGO_OK, dgo_router_add_worker(shared, &worker, NULL));
+  }
+  pthread_t threads[REQUESTS];
+  int numbers[REQUESTS];
+  for (int i = 0; i < REQUESTS; i++) {
+    numbers[i] = i;
+    CHECK(pthread_create(&threads[i], NULL, burst, &numbers[i]) == 0);
+  }
+  for (int i = 0; i < REQUESTS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  dgo_potential_load loads[WORKERS];
+  size_t count;
+  STATUS(DGO_OK, dgo_router_get_potential_loads(shared, NULL, 0, NULL, loads, sizeof loads[0], WORKERS, &count, NULL));
+  for (int i = 0; i < WORKERS; i++) CHECK(loads[i].active_requests >= 7 && loads[i].active_requests <= 9);
+  STATUS(DGO_OK, dgo_router_close(shared, NULL));
+}
+
 int main(void) {
+  spread();
   STATUS(DGO_OK, dgo_router_new(4, NULL, 0, NULL, &shared, NULL));
   for (uint64_t id = 0; id < 4; id++) {
     dgo_worker worker = {.struct_size = sizeof worker};

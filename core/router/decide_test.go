@@ -338,6 +338,26 @@ func TestDecisionAllocatesNothing(t *testing.T) {
 		k.best(q)
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { k.best(q) }))
+
+	// And so does a whole request, once its numbers of active requests have been there before.
+	ids := []string{"a", "b", "c", "d"}
+	requests := make([]*router.Request, len(ids))
+	for i, id := range ids {
+		requests[i] = book(id, tokens(i, 2000))
+	}
+	all := func() {
+		for _, q := range requests {
+			k.best(q)
+			require.NoError(t, k.MarkPrefillComplete(q.ID))
+		}
+		for _, id := range ids {
+			require.NoError(t, k.Free(id))
+		}
+	}
+	for range 100 { // each rank is picked now and then, and grows what it needs
+		all()
+	}
+	require.Zero(t, testing.AllocsPerRun(100, all))
 }
 
 func BenchmarkBestWorker(b *testing.B) {

@@ -793,6 +793,20 @@ def test_concurrent_requests_spread_over_equal_workers() -> None:
     run(main())
 
 
+# https://github.com/ai-dynamo/dynamo/pull/6253
+def test_concurrent_bookings_spread_over_equal_workers() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        endpoints = [serve(runtime, silent) for _ in range(8)]
+        router = make_router(runtime)
+        got = await asyncio.gather(*(router.best_worker([n] * 40, request_id=str(n)) for n in range(64)))
+        counts = collections.Counter(worker_id for worker_id, _, _ in got)
+        assert set(counts) == {e.connection_id() for e in endpoints}
+        assert all(7 <= n <= 9 for n in counts.values()), counts
+
+    run(main())
+
+
 def test_booked_when_dispatched_prefill_ends_at_the_first_item_and_all_at_the_end() -> None:
     async def main() -> None:
         runtime = make_runtime()

@@ -6,6 +6,7 @@ import collections
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -639,3 +640,33 @@ def test_errors_are_named_where_they_are_imported_from() -> None:
         router.best_worker([1])
     assert type(caught.value).__module__ == "dynamo_go"
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), NoWorkers)
+
+
+# https://github.com/ai-dynamo/dynamo/pull/6253
+def test_concurrent_bookings_spread_over_equal_workers() -> None:
+    with Router(16) as router:
+        for worker_id in range(8):
+            router.add_worker(worker_id)
+        gate = threading.Barrier(64)
+
+        def ask(n: int) -> None:
+            gate.wait()
+            router.best_worker([n] * 40, request_id=str(n))
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [row["active_requests"] for row in router.get_potential_loads([])] == [8] * 8
+
+
+# https://github.com/ai-dynamo/dynamo/pull/6253 https://github.com/ai-dynamo/dynamo/pull/9516
+def test_ties_are_uniform() -> None:
+    with Router(16) as router:
+        for worker_id in range(5):
+            router.add_worker(worker_id)
+        counts = [0] * 5
+        for _ in range(1000):
+            counts[router.best_worker(range(40))[0]] += 1
+        assert all(140 <= n <= 260 for n in counts), counts
