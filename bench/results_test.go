@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func compare(peers []peer, samples map[string][]float64) comparison {
 }
 
 func TestTheBetterPeerCounts(t *testing.T) {
-	c := compare(all, map[string][]float64{ours: {30, 10, 20}, crtc.name: {60, 50}, radix.name: {40, 70, 90}, chain.name: nil})
+	c := compare([]peer{crtc, radix, chain}, map[string][]float64{ours: {30, 10, 20}, crtc.name: {60, 50}, radix.name: {40, 70, 90}, chain.name: nil})
 	r := c.result("abc", "today")
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
@@ -76,7 +77,7 @@ func TestHumanFigures(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	lone := compare(nil, map[string][]float64{ours: {5e6}})
-	table(&out, []comparison{compare(query, map[string][]float64{ours: {100, 150}, crtc.name: {320, 330}}), lone})
+	table(&out, []comparison{compare(shared, map[string][]float64{ours: {100, 150}, crtc.name: {320, 330}}), lone})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 3)
 	require.Equal(t, []string{"a", "some work", "100 ns / 150 ns", "320 ns / 330 ns", "3.20", crtc.name}, cells(lines[1]))
@@ -129,6 +130,13 @@ func TestEveryRowIsExplained(t *testing.T) {
 		delete(defined, r.name)
 	}
 	require.Empty(t, defined)
+}
+
+func TestTheTreeOfOneThreadHasRowsOfItsOwn(t *testing.T) {
+	for _, r := range rows {
+		require.Equal(t, strings.HasSuffix(r.name, "_radix"), slices.Contains(r.peers, radix), r.name)
+		require.True(t, len(r.peers) == 1 || !slices.Contains(r.peers, radix), r.name)
+	}
 }
 
 // TestPeersAreTheVersionsTheirNamesSay checks the names against the places that pin what is built and installed.
