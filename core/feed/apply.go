@@ -13,6 +13,7 @@ type applier struct {
 	rank  worker.Rank
 	sink  Sink
 	norm  *wire.Normalizer
+	wire  wire.Decoder
 	tally *tally
 
 	intake *diagnose.Intake // may be nil
@@ -35,7 +36,7 @@ func (a *applier) apply(b batch) (d damage) {
 		}
 		return intact
 	}
-	batch, err := wire.DecodeBatch(b.payload, wire.Limits{})
+	batch, err := a.wire.Decode(b.payload, wire.Limits{})
 	if err != nil {
 		a.tally.add(countUndecodableBatches, 1)
 		a.reset()

@@ -44,26 +44,62 @@ var decoders = sync.Pool{New: func() any { return &decoder{cursor: newCursor()} 
 // DecodeBatch decodes a payload: an array of time, events and rank, of which vLLM 0.9.0 has no rank, or a map of the
 // three. Further elements are ignored. The batch shares no memory with the payload.
 func DecodeBatch(payload []byte, lim Limits) (*Batch, error) {
+	d := decoders.Get().(*decoder)
+	defer decoders.Put(d)
+	defer d.release()
+	batch := &Batch{}
+	if err := d.decode(batch, payload, lim); err != nil {
+		return nil, err
+	}
+	return batch, nil
+}
+
+// A Decoder is for the payloads of one stream: it decodes each into memory that it uses again for the next. The zero value
+// is ready for use. It is not safe for concurrent use.
+type Decoder struct {
+	decoder decoder
+	batch   Batch
+}
+
+// maxKept is how many events a Decoder keeps room for.
+const maxKept = 256
+
+// Decode is DecodeBatch. The batch and all it refers to, but for strings, are valid until the next call.
+func (d *Decoder) Decode(payload []byte, lim Limits) (*Batch, error) {
+	if d.decoder.cursor == nil {
+		d.decoder.cursor = newCursor()
+	}
+	defer d.decoder.reset(nil) // the payload is the caller's
+	d.decoder.hashRoom.rewind()
+	d.decoder.tokenRoom.rewind()
+	d.batch = Batch{Events: d.batch.Events[:0]}
+	if cap(d.batch.Events) > maxKept {
+		d.batch.Events = nil
+	}
+	if err := d.decoder.decode(&d.batch, payload, lim); err != nil {
+		return nil, err
+	}
+	return &d.batch, nil
+}
+
+// decode decodes a payload into a batch, whose events, if there is room, are overwritten.
+func (d *decoder) decode(batch *Batch, payload []byte, lim Limits) error {
 	lim = lim.orDefaults()
 	if len(payload) > lim.MaxBytes {
-		return nil, fmt.Errorf("%w: %d bytes, expected at most %d", ErrPayload, len(payload), lim.MaxBytes)
+		return fmt.Errorf("%w: %d bytes, expected at most %d", ErrPayload, len(payload), lim.MaxBytes)
 	}
 	end, err := skip(payload, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it %w", ErrPayload, err)
+		return fmt.Errorf("%w: it %w", ErrPayload, err)
 	}
 	if end != len(payload) {
-		return nil, fmt.Errorf("%w: %d bytes follow it", ErrPayload, len(payload)-end)
+		return fmt.Errorf("%w: %d bytes follow it", ErrPayload, len(payload)-end)
 	}
-	d := decoders.Get().(*decoder)
-	defer decoders.Put(d)
 	d.reset(payload)
-	defer d.release()
-	batch := &Batch{}
 	if err := d.batch(batch, lim); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPayload, err)
+		return fmt.Errorf("%w: %w", ErrPayload, err)
 	}
-	return batch, nil
+	return nil
 }
 
 func (d *decoder) batch(batch *Batch, lim Limits) error {
@@ -119,7 +155,7 @@ func (d *decoder) batchField(batch *Batch, name string, lim Limits) (err error) 
 	case "ts":
 		batch.TS, err = d.float()
 	case "events":
-		batch.Events, err = d.events(lim.MaxEvents)
+		batch.Events, err = d.events(batch.Events, lim.MaxEvents)
 	case "data_parallel_rank", "attn_dp_rank":
 		batch.DPRank, batch.HasRank, err = d.rank()
 	default:
@@ -146,7 +182,8 @@ func (d *decoder) rank() (rank uint32, known bool, err error) {
 	return uint32(n), true, nil
 }
 
-func (d *decoder) events(limit int) ([]Event, error) {
+// events reads a list of events into the room of old ones, if that is enough.
+func (d *decoder) events(room []Event, limit int) ([]Event, error) {
 	n, err := d.array()
 	if err != nil {
 		return nil, err
@@ -154,8 +191,14 @@ func (d *decoder) events(limit int) ([]Event, error) {
 	if n > limit {
 		return nil, fmt.Errorf("are %d, expected at most %d", n, limit)
 	}
-	events := make([]Event, n)
+	events := room[:0]
+	if room == nil || n > cap(room) {
+		events = make([]Event, n)
+	}
+	events = events[:n]
+	clear(events)
 	for i := range events {
+		d.last = i == n-1
 		if err := d.event(&events[i]); err != nil {
 			return nil, err
 		}

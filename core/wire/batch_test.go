@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -378,7 +379,26 @@ func FuzzDecodeBatch(f *testing.F) {
 			requireValid(t, &b.Events[i], ev, verdict)
 		}
 		requireRoundTrip(t, b)
+		requireSameAgain(t, payload, b)
 	})
+}
+
+// requireSameAgain decodes a payload into used memory, where it means the same.
+func requireSameAgain(t *testing.T, payload []byte, want *wire.Batch) {
+	t.Helper()
+	var d wire.Decoder
+	used, err := wire.EncodeBatch(&wire.Batch{TS: 9, HasRank: true, DPRank: 9, Events: []wire.Event{
+		{Kind: event.Stored, BlockHashes: []block.EngineHash{9, 8}, TokenIDs: []uint32{9, 8, 7, 6}, BlockSize: 2, LoRAName: "used", HasParent: true, Parent: 7},
+		{Kind: event.Removed, BlockHashes: []block.EngineHash{9, 8}, Medium: "CPU"},
+	}})
+	require.NoError(t, err)
+	for range 2 {
+		_, err = d.Decode(used, wire.Limits{})
+		require.NoError(t, err)
+		got, err := d.Decode(payload, wire.Limits{})
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
+	}
 }
 
 // FuzzNeighbours takes any value for an event, and checks that the one behind it is untouched.

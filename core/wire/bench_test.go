@@ -75,3 +75,10 @@ func TestDecodeAllocatesByBatch(t *testing.T) {
 		require.LessOrEqual(t, got, 8.0, name) // 4, and under -race a decoder now and then, which the pool drops at random
 	}
 }
+
+func TestDecoderAllocatesNothing(t *testing.T) {
+	for name, payload := range workloads(t) {
+		var d wire.Decoder
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = d.Decode(payload, wire.Limits{}) }), name)
+	}
+}

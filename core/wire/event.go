@@ -63,6 +63,7 @@ type decoder struct {
 	hashRoom  slab[block.EngineHash]
 	tokenRoom slab[uint32]
 	recent    [numFields]string // the last string of each field: most events repeat it
+	last      bool              // the present event is the last of its batch: nobody shares its slabs
 	extraKeys int               // where the extra keys of the present event are, 0 if it has none
 }
 

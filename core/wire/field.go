@@ -205,13 +205,21 @@ func (d *decoder) hash() (block.EngineHash, error) {
 	return h, err
 }
 
+// more is how many elements later events may have, those of this one included.
+func (d *decoder) more(start int) int {
+	if d.last {
+		return 0
+	}
+	return len(d.b) - start
+}
+
 func (d *decoder) blockHashes() ([]block.EngineHash, error) {
 	n, err := d.array()
 	if err != nil {
 		return nil, err
 	}
 	start := d.pos()
-	out := d.hashRoom.take(n, len(d.b)-start)
+	out := d.hashRoom.take(n, d.more(start))
 	next, err := hashes(out, d.b, start)
 	d.seek(next)
 	return out, err
@@ -227,7 +235,7 @@ func (d *decoder) tokenIDs() (ids []uint32, bigram bool, err error) {
 	if bigram = n > 0 && d.class() == classArray; bigram {
 		read, n = bigrams, n+1
 	}
-	ids = d.tokenRoom.take(n, len(d.b)-start)
+	ids = d.tokenRoom.take(n, d.more(start))
 	next, err := read(ids, d.b, start)
 	d.seek(next)
 	return ids, bigram, err

@@ -46,6 +46,7 @@ type Normalizer struct {
 	groups    map[groupKey]string // kind by cache group
 	salts     map[saltKey]string  // salt of blocks that pass it on; ambiguous for conflicting ones
 	hashes    []block.Hash        // scratch
+	blocks    []event.Block       // scratch
 	seen      []block.EngineHash  // scratch
 	salt      string              // of the last stored event
 }
@@ -74,7 +75,8 @@ func (n *Normalizer) Reset() {
 }
 
 // Normalize gives the event that e reports for a rank, numbered with the sequence number of its batch, or the reason to
-// leave it out. Blocks of every tier are kept, with their tier. The result shares BlockHashes with e.
+// leave it out. Blocks of every tier are kept, with their tier. The result shares BlockHashes with e, and its Blocks with the
+// next result.
 func (n *Normalizer) Normalize(e *Event, seq uint64, rank uint32) (event.Event, Verdict) {
 	ev := event.Event{ID: seq, DPRank: rank, Kind: e.Kind}
 	if v := screen(e); v != Keep {
@@ -201,10 +203,11 @@ func (n *Normalizer) store(e *Event, ev *event.Event) Verdict {
 	id := block.Identity{LoRAName: e.LoRAName, CacheSalt: salt, MM: e.MM, Eagle: e.Bigram}
 	n.hashes = block.Hashes(n.hashes[:0], e.TokenIDs, n.blockSize, &id)
 	ev.HasParent, ev.Parent = e.HasParent, e.Parent
-	ev.Blocks = make([]event.Block, len(e.BlockHashes))
+	n.blocks = slices.Grow(n.blocks[:0], len(e.BlockHashes))
 	for i, h := range e.BlockHashes {
-		ev.Blocks[i] = event.Block{Engine: h, Hash: n.hashes[i]}
+		n.blocks = append(n.blocks, event.Block{Engine: h, Hash: n.hashes[i]})
 	}
+	ev.Blocks = n.blocks
 	return Keep
 }
 
