@@ -408,7 +408,8 @@ dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size
 dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size, size_t *ranks, dgo_error *error);
 
 /* dgo_router_health: how complete the view of every rank is, and why.
- *   health  [out] JSON array of objects: worker_id, dp_rank, state, reason, since (Unix seconds), last_seq, counters.
+ *   health  [out] JSON array of objects: worker_id, dp_rank, state, reason, since (Unix seconds), last_seq, counters,
+ *                 findings: why prompts do not find what the rank holds, each an object with cause, evidence, action.
  *                 The state is exact, recovering, partial or disconnected; without events it is presumed.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_health(dgo_router router, dgo_buffer *health, dgo_error *error);

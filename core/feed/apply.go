@@ -14,7 +14,7 @@ type applier struct {
 	sink  Sink
 	norm  *wire.Normalizer
 	wire  wire.Decoder
-	tally *tally
+	tally *Tally
 
 	intake *diagnose.Intake // may be nil
 }
@@ -45,6 +45,7 @@ func (a *applier) apply(b batch) (d damage) {
 	}
 	if batch.HasRank && batch.DPRank != a.rank.DPRank {
 		a.tally.add(countOtherRank, 1)
+		a.intake.Unusable(counterNames[countOtherRank], 0)
 		return intact
 	}
 	a.tally.add(countEvents, len(batch.Events))
@@ -87,9 +88,6 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 
 // valid gives an event to the sink, and what the engine sent if that is known.
 func (a *applier) valid(ev *event.Event, from *wire.Event) {
-	if ev.Kind == event.Cleared {
-		a.tally.add(countCleared, 1)
-	}
 	var done index.Applied
 	var err error
 	if raw, ok := a.sink.(RawSink); ok && from != nil {
@@ -97,13 +95,7 @@ func (a *applier) valid(ev *event.Event, from *wire.Event) {
 	} else {
 		done, err = a.sink.Apply(a.rank, ev)
 	}
-	a.tally.add(countStored, done.Stored)
-	a.tally.add(countDuplicateStores, done.Duplicate)
-	a.tally.add(countRemoved, done.Removed)
-	a.tally.add(countUnknownRemovals, done.Unknown)
-	if c, refused := refusal(err); refused {
-		a.tally.add(c, 1)
-	}
+	a.tally.Applied(ev.Kind, done, err)
 }
 
 // reset empties the view. A sink that panics here has been counted by apply or the owner already, or is now.

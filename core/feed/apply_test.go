@@ -20,7 +20,7 @@ import (
 // What an engine said of its cache groups dies with it: after a restart the same number may name another group.
 func TestResetForgetsCacheGroupsAndCountsVerdicts(t *testing.T) {
 	var v view
-	var counts tally
+	var counts Tally
 	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(2), tally: &counts}
 	stored := func(name uint64, kind string) *wire.Event {
 		return &wire.Event{Tag: "BlockStored", Kind: event.Stored, BlockHashes: []block.EngineHash{block.EngineHash(name)},
@@ -33,13 +33,13 @@ func TestResetForgetsCacheGroupsAndCountsVerdicts(t *testing.T) {
 	require.Empty(t, v.names())
 	a.event(stored(3, ""), 2)
 	require.Empty(t, v.names(), "the group's kind is not known any more")
-	require.Equal(t, uint64(1), counts.snapshot()[string(wire.UnlearnedGroup)])
+	require.Equal(t, uint64(1), counts.Snapshot()[string(wire.UnlearnedGroup)])
 }
 
 // Whoever looks for the cause of missing hits hears of every store that is left out, and under which identity others are kept.
 func TestIntakeHearsOfEveryStore(t *testing.T) {
 	var v view
-	var counts tally
+	var counts Tally
 	var intake diagnose.Intake
 	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(2), tally: &counts, intake: &intake}
 	stored := func(change func(e *wire.Event)) {
@@ -77,7 +77,7 @@ func TestIntakeHearsOfEveryStore(t *testing.T) {
 // https://github.com/vllm-project/vllm/pull/26265: names of 32 bytes are stored and removed like numbers.
 func TestByteStringNamesAreStoredAndRemoved(t *testing.T) {
 	var v view
-	var counts tally
+	var counts Tally
 	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(16), tally: &counts}
 	for seq, held := range []int{1, 4, 2} {
 		payload := goldenPayloads(t, "vllm-0.31.0-bytes")[seq]

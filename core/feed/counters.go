@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
 )
 
@@ -23,6 +24,8 @@ const (
 	countBadChain
 	countUnknownRank
 	countRefused
+	countNoRoom
+	countOff
 	countOtherRank
 	countUnknownTag
 	countUndecodableEvents
@@ -58,6 +61,8 @@ var counterNames = [counters]string{
 	countBadChain:           "bad_chain",           // stores refused
 	countUnknownRank:        "unknown_rank",        // events for a rank that is not registered
 	countRefused:            "refused",             // events refused for another reason
+	countNoRoom:             "no_room",             // blocks left out for max_bytes
+	countOff:                "events_off",          // events given to a router without events
 	countOtherRank:          "other_rank",          // batches of another rank
 	countUnknownTag:         "unknown_tag",         // events
 	countUndecodableEvents:  "undecodable_events",  //
@@ -68,7 +73,7 @@ var counterNames = [counters]string{
 	countRecoveries:         "recoveries",          // joins, gaps and reconnects that asked for a replay
 	countReplayed:           "replayed_batches",    //
 	countDumps:              "dumps",               // whole states got from a local indexer
-	countForeign:            "foreign_events",      // in answers, of blocks that are not the worker's own
+	countForeign:            "foreign_events",      // of blocks that are not the worker's own, in answers and dumps
 	countReplayFailures:     "replay_failures",     // replays without an end marker
 	countGivenUp:            "given_up",            // recoveries whose retries were spent
 	countResets:             "resets",              // times the view was emptied
@@ -102,17 +107,47 @@ func refusal(err error) (c counter, refused bool) {
 	return countRefused, true
 }
 
-// tally counts by fixed counters, and by the names of wire's verdicts.
-type tally struct {
+// Tally counts by fixed counters, and by the names of wire's verdicts. The zero value has counted nothing; it is safe for
+// concurrent use.
+type Tally struct {
 	fixed [counters]atomic.Uint64
 
 	mu       sync.Mutex
 	verdicts map[string]uint64
 }
 
-func (t *tally) add(c counter, n int) { t.fixed[c].Add(uint64(n)) }
+func (t *Tally) add(c counter, n int) {
+	if n != 0 {
+		t.fixed[c].Add(uint64(n))
+	}
+}
 
-func (t *tally) verdict(name string) {
+// Applied counts an event that was given to an index or a Sink, and what became of it.
+func (t *Tally) Applied(kind event.Kind, done index.Applied, err error) {
+	if kind == event.Cleared {
+		t.add(countCleared, 1)
+	}
+	t.add(countStored, done.Stored)
+	t.add(countDuplicateStores, done.Duplicate)
+	t.add(countRemoved, done.Removed)
+	t.add(countUnknownRemovals, done.Unknown)
+	if c, refused := refusal(err); refused {
+		t.add(c, 1)
+	} else {
+		t.add(countNoRoom, done.Refused)
+	}
+}
+
+// Host counts an event that the host gave, not a feed.
+func (t *Tally) Host() { t.add(countEvents, 1) }
+
+// Foreign counts an event of a cache that is not the rank's own.
+func (t *Tally) Foreign() { t.add(countForeign, 1) }
+
+// Off counts an event of a router that does not use events.
+func (t *Tally) Off() { t.add(countOff, 1) }
+
+func (t *Tally) verdict(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.verdicts == nil {
@@ -121,8 +156,8 @@ func (t *tally) verdict(name string) {
 	t.verdicts[name]++
 }
 
-// snapshot gives the counters that are not 0.
-func (t *tally) snapshot() map[string]uint64 {
+// Snapshot gives the counters that are not 0.
+func (t *Tally) Snapshot() map[string]uint64 {
 	m := make(map[string]uint64)
 	for c := range t.fixed {
 		if n := t.fixed[c].Load(); n > 0 {

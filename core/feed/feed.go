@@ -32,7 +32,7 @@ type Feed struct {
 	applier
 	cfg     Config
 	machine *machine
-	counts  tally
+	counts  Tally
 	began   time.Time
 	seed    uint64 // of fingerprints; random, so that nobody makes batches that look alike
 	sub     *zmq.Subscriber
@@ -76,7 +76,7 @@ func (f *Feed) Status() Status {
 	f.mu.Lock()
 	s := f.status
 	f.mu.Unlock()
-	s.Counters = f.counts.snapshot()
+	s.Counters = f.counts.Snapshot()
 	return s
 }
 

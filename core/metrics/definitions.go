@@ -38,6 +38,7 @@ const (
 	decisions
 	eventsIgnored
 	feedCounts
+	findings
 	indexBlocks
 	indexBytes
 	indexEvicted
@@ -83,6 +84,7 @@ var definitions = [count]Definition{
 	decisions:      {"dynamo_go_decisions_total", "Decisions by how they ended.", Counter, []string{"outcome"}},
 	eventsIgnored:  {"dynamo_go_events_ignored_total", "Events of tiers or caches that are not indexed.", Counter, nil},
 	feedCounts:     {"dynamo_go_feed_total", "What the feeds of all ranks met, by counter: batches, events, blocks, gaps, replays and so on.", Counter, []string{"counter"}},
+	findings:       {"dynamo_go_findings", "Ranks whose cached blocks the router's prompts do not find, by cause.", Gauge, []string{"cause"}},
 	indexBlocks:    {"dynamo_go_index_blocks", "Distinct blocks in the index.", Gauge, nil},
 	indexBytes:     {"dynamo_go_index_bytes", "Memory of the index, by what it is for.", Gauge, []string{"part"}},
 	indexEvicted:   {"dynamo_go_index_evicted_blocks", "Blocks that the memory bound took from the ranks, since each was last emptied.", Gauge, nil},

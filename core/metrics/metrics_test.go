@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
@@ -245,6 +246,22 @@ func TestCountersOfFeedsNeverGoBack(t *testing.T) {
 		many.Counters[fmt.Sprintf("reason %d", i)] = 1
 	}
 	require.Less(t, len(look(many)), 600)
+}
+
+func TestFindingsAreRanksByCause(t *testing.T) {
+	f := &fake{Router: newRouter(t)}
+	e := newExporter(t, f, metrics.Options{})
+	for id := range uint64(3) {
+		f.health = append(f.health, router.RankHealth{WorkerID: id, State: feed.Exact, Findings: []diagnose.Finding{{Cause: diagnose.NoEvents}}})
+	}
+	f.health[0].Findings = append(f.health[0].Findings, diagnose.Finding{Cause: diagnose.TokensDiffer})
+	rows := values(t, text(t, e))
+	for _, cause := range diagnose.Causes() {
+		want := map[diagnose.Cause]float64{diagnose.NoEvents: 3, diagnose.TokensDiffer: 1}[cause]
+		got, there := rows[fmt.Sprintf("dynamo_go_findings{cause=%q}", cause)]
+		require.True(t, there, cause)
+		require.Equal(t, want, got, cause)
+	}
 }
 
 type queued struct {

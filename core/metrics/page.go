@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dynamo-go/dynamo-go/core/diagnose"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/queue"
@@ -122,10 +123,14 @@ func (p *page) rank(l *router.PotentialLoad, ranks int, worker, dpRank string) {
 
 func (p *page) views(health []router.RankHealth, most int) {
 	rest := 0
+	found := map[diagnose.Cause]int{}
 	states := map[feed.State]int{feed.Exact: 0, feed.Recovering: 0, feed.Partial: 0, feed.Disconnected: 0, router.Presumed: 0}
 	for i := range health {
 		h := &health[i]
 		states[h.State]++
+		for _, f := range h.Findings {
+			found[f.Cause]++
+		}
 		exact := 0
 		if h.State == feed.Exact {
 			exact = 1
@@ -141,5 +146,8 @@ func (p *page) views(health []router.RankHealth, most int) {
 	}
 	for state, n := range states {
 		p.add(ranks, float64(n), string(state))
+	}
+	for _, cause := range diagnose.Causes() {
+		p.add(findings, float64(found[cause]), string(cause))
 	}
 }

@@ -234,6 +234,8 @@ func TestMemoryOfHostAppliedRanksIsBounded(t *testing.T) {
 	stats, err := k.Stats()
 	require.NoError(t, err)
 	require.LessOrEqual(t, int64(stats.Bytes), config.MaxBytes)
+	require.Positive(t, stats.EvictedBlocks)
+	require.Equal(t, stats.EvictedBlocks, row.Counters["evicted_blocks"])
 	below := event.Event{Kind: event.Stored, HasParent: true, Parent: 499, Blocks: []event.Block{{Engine: 1 << 60, Hash: 1}}}
 	require.NoError(t, k.ApplyEvent(1, &below, index.Count))
 

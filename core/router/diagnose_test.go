@@ -220,3 +220,32 @@ func TestHealthOfEventsThatTheHostApplies(t *testing.T) {
 	k.at = k.at.Add(time.Minute)
 	require.Empty(t, k.causes(), "a router without events expects none")
 }
+
+// What the host applies is counted by the names that a feed has for it, also what is not used.
+func TestCountersOfEventsThatTheHostApplies(t *testing.T) {
+	k := newKit(t, 16, router.DefaultConfig()).workers(1)
+	k.store(1, 0, tokens(1, 64))
+	k.store(1, 0, tokens(1, 64))
+	blocks := []event.Block{{Engine: 1, Hash: 2}}
+	require.ErrorIs(t, k.ApplyEvent(1, &event.Event{Kind: event.Stored, HasParent: true, Parent: 77, Blocks: blocks}, index.Count), router.ErrEventRefused)
+	require.ErrorIs(t, k.ApplyEvent(1, &event.Event{Kind: event.Stored, HasParent: true, Parent: 1, Blocks: blocks}, index.Count), router.ErrEventRefused)
+	require.NoError(t, k.ApplyEvent(1, &event.Event{Kind: event.Removed, Removed: []block.EngineHash{77}}, index.Count))
+	require.NoError(t, k.LoadEvents([]byte(`[{"worker_id":1,"residency_domain":"cache_owner","event":{"data":"cleared"}}]`)))
+	require.NoError(t, k.ApplyEvent(1, &event.Event{Kind: event.Cleared}, index.Count))
+	require.Error(t, k.ApplyEvent(2, &event.Event{Kind: event.Cleared}, index.Count))
+	counted := k.health(1).Counters
+	refused := counted["bad_chain"] + counted["unknown_parent"]
+	delete(counted, "bad_chain")
+	delete(counted, "unknown_parent")
+	require.EqualValues(t, 2, refused)
+	require.Equal(t, map[string]uint64{
+		"events": 6, "stored_blocks": 4, "duplicate_stores": 4, "removed_blocks": 4, "unknown_removals": 1, "cleared": 1, "foreign_events": 1,
+	}, counted)
+
+	config := router.DefaultConfig()
+	config.UseKVEvents = false
+	k = newKit(t, 16, config).workers(1)
+	k.store(1, 0, tokens(1, 64))
+	require.EqualValues(t, 1, k.health(1).Counters["events_off"])
+	require.Zero(t, k.health(1).Counters["stored_blocks"])
+}

@@ -179,14 +179,16 @@ func (r *Router) LoadEvents(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	}
+	ranks := make([]*rank, len(events))
 	for i := range events {
-		if _, err := r.find(worker.Rank{ID: events[i].WorkerID, DPRank: events[i].Event.DPRank}); err != nil {
+		if ranks[i], err = r.find(worker.Rank{ID: events[i].WorkerID, DPRank: events[i].Event.DPRank}); err != nil {
 			return err
 		}
 	}
-	for i := range events {
+	for i, k := range ranks {
 		if events[i].Err != nil {
 			r.ignored.Add(1)
+			k.applied.Foreign()
 			continue
 		}
 		if err := r.ApplyEvent(events[i].WorkerID, &events[i].Event, index.Set); err != nil {
@@ -221,7 +223,7 @@ func (r *Router) Health() ([]RankHealth, error) {
 	ranks := make([]*rank, 0, len(r.ranks))
 	for _, k := range r.ranks {
 		rows = append(rows, RankHealth{WorkerID: k.id.ID, DPRank: k.id.DPRank, State: feed.Exact,
-			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: map[string]uint64{}, Findings: []diagnose.Finding{}})
+			Reason: "no event endpoint: events are applied by the host", Since: seconds(k.added), Counters: k.applied.Snapshot(), Findings: []diagnose.Finding{}})
 		ranks = append(ranks, k)
 	}
 	r.mu.Unlock()
@@ -232,13 +234,19 @@ func (r *Router) Health() ([]RankHealth, error) {
 		}
 		if k.feed != nil {
 			s := k.feed.Status()
-			rows[i].State, rows[i].Reason, rows[i].Since, rows[i].Counters = s.State, s.Reason, seconds(s.Since), s.Counters
+			rows[i].State, rows[i].Reason, rows[i].Since = s.State, s.Reason, seconds(s.Since)
+			for name, n := range s.Counters {
+				rows[i].Counters[name] += n
+			}
 			if s.HasSeq {
 				rows[i].LastSeq = &s.LastSeq
 			}
 		}
 		k.mu.Lock()
 		missing := cmp.Or(k.partial, r.evicted(k.slot))
+		if n := r.index.Evicted(k.slot) + r.tiers.Evicted(k.slot); n > 0 {
+			rows[i].Counters["evicted_blocks"] = n
+		}
 		k.mu.Unlock()
 		if missing != "" && rows[i].State == feed.Exact {
 			rows[i].State, rows[i].Reason = feed.Partial, missing

@@ -68,13 +68,14 @@ type Worker struct {
 
 // rank is one registered worker rank.
 type rank struct {
-	id     worker.Rank
-	slot   worker.Slot
-	worker *workerState
-	feed   *feed.Feed // nil if events are applied directly
-	added  time.Time
-	intake diagnose.Intake
-	watch  diagnose.Watch
+	id      worker.Rank
+	slot    worker.Slot
+	worker  *workerState
+	feed    *feed.Feed // nil if events are applied directly
+	added   time.Time
+	applied feed.Tally // events that the host gave
+	intake  diagnose.Intake
+	watch   diagnose.Watch
 
 	mu      sync.Mutex // held while an event is applied; guards what follows
 	dead    bool       // removed: nothing may be applied any more
@@ -444,6 +445,7 @@ func (r *Router) find(id worker.Rank) (*rank, error) {
 func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
 	if !r.config.UseKVEvents {
 		r.ignored.Add(1)
+		k.applied.Off()
 		return index.Applied{}, nil
 	}
 	k.mu.Lock()
@@ -468,7 +470,11 @@ func (r *Router) ApplyEvent(id uint64, ev *event.Event, counting index.Counting)
 	if err != nil {
 		return err
 	}
-	_, err = r.apply(k, ev, counting)
+	done, err := r.apply(k, ev, counting)
+	if !errors.Is(err, ErrWorkerNotFound) {
+		k.applied.Host()
+		k.applied.Applied(ev.Kind, done, err)
+	}
 	if errors.Is(err, index.ErrUnknownParent) && r.index.Evicted(k.slot) > 0 {
 		return nil
 	}

@@ -14,7 +14,7 @@ type Verdict string
 // The verdicts.
 const (
 	Keep                     Verdict = ""
-	Undecodable              Verdict = "undecodable"                // Event.Err is set
+	Undecodable              Verdict = "undecodable_events"         // Event.Err is set
 	UnknownTag               Verdict = "unknown_tag"                // a kind of event this library does not know
 	UnsupportedOwnership     Verdict = "unsupported_ownership"      // blocks that another cache manager owns
 	UnknownOwnership         Verdict = "unknown_ownership"          //

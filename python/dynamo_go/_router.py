@@ -533,7 +533,8 @@ class Router:
 
         A row per rank: ``worker_id``, ``dp_rank``, ``state`` (exact, recovering, partial, disconnected), ``reason``,
         ``since`` (Unix seconds), ``last_seq`` (None before the first batch), ``counters`` (name to number; only those
-        above 0). With ``use_kv_events=False`` every state is "presumed". A disconnected rank stays a candidate: leave it out by ``allowed_worker_ids``, or remove its worker.
+        above 0), ``findings`` (why prompts do not find what the rank holds: ``cause``, ``evidence``, ``action``; see
+        docs/troubleshooting.md). With ``use_kv_events=False`` every state is "presumed". A disconnected rank stays a candidate: leave it out by ``allowed_worker_ids``, or remove its worker.
         """
         return cast("list[RankHealth]", decode(self._native.health()))
 

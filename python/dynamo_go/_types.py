@@ -17,6 +17,18 @@ class PotentialLoad(TypedDict):
     active_requests: int
 
 
+class Finding(TypedDict):
+    """A cause why prompts do not find what a rank holds."""
+
+    cause: Literal[
+        "block_size_differs", "events_unusable", "no_events", "cache_salt_differs", "lora_differs", "tokens_differ"
+    ]
+    evidence: str
+    """What was observed, with numbers."""
+    action: str
+    """What to do about it."""
+
+
 class RankHealth(TypedDict):
     """How complete the view of one rank's cache is."""
 
@@ -29,6 +41,8 @@ class RankHealth(TypedDict):
     last_seq: int | None
     """Sequence number of the last batch applied; None before the first, or without an event endpoint."""
     counters: dict[str, int]
+    findings: list[Finding]
+    """Empty for a healthy rank."""
 
 
 class WorkerInfo(TypedDict):

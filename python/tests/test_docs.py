@@ -5,10 +5,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from dynamo_go.demo.cli import POLICIES
+from dynamo_go._types import Finding
 from dynamo_go.demo.report import _COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,11 +59,12 @@ def test_documents_name_what_exists() -> None:
 
 def test_counters_and_reasons_exist() -> None:
     """What the troubleshooting page tells of is what the feed counts and says."""
-    tables = (ROOT / "docs" / "troubleshooting.md").read_text().split("## Events arrive")[0]
+    tables = (ROOT / "docs" / "troubleshooting.md").read_text().split("## States")[1].split("## Nothing is found")[0]
     said = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", tables)) - {
         "remove_worker",
         "allowed_worker_ids",
         "replay_endpoint",
+        "use_kv_events",
     }
     source = "".join((ROOT / path).read_text() for path in SOURCES)
     assert len(said) > 15
@@ -69,7 +72,33 @@ def test_counters_and_reasons_exist() -> None:
         assert f'"{name}"' in source, f"docs/troubleshooting.md names {name}, which nothing counts or says"
 
 
-SOURCES = ("core/feed/counters.go", "core/feed/machine.go", "core/wire/normalize.go", "core/router/config.go")
+SOURCES = (
+    "core/feed/counters.go",
+    "core/feed/machine.go",
+    "core/wire/normalize.go",
+    "core/router/config.go",
+    "core/router/router.go",
+)
+
+
+def test_the_page_explains_every_finding() -> None:
+    section = (ROOT / "docs" / "troubleshooting.md").read_text().split("## Findings")[1].split("\n## ")[0]
+    source = (ROOT / "core" / "diagnose" / "doc.go").read_text()
+    causes = re.findall(r'Cause = "(\w+)"', source)
+    assert re.findall(r"^\| `(\w+)` \|", section, re.M) == causes == list(get_args(get_type_hints(Finding)["cause"]))
+
+
+def test_an_example_prints_what_its_page_shows() -> None:
+    """Python blocks that are followed by what they print."""
+    pairs = [
+        pair
+        for document in DOCUMENTS
+        for pair in re.findall(r"^```python\n([^`]*?)^```\n\nprints\n\n```text\n(.*?)^```$", document.read_text(), re.M | re.S)
+    ]
+    assert pairs
+    for code, shown in pairs:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout == shown
 
 
 def test_readme_shows_what_the_demo_prints() -> None:

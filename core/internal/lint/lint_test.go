@@ -58,7 +58,7 @@ var imports = map[string][]string{
 	"core/relay":               {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker"},
 	"core/mocker":              {"core/block", "core/publish"},
 	"core/router":              {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
-	"core/metrics":             {"core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
+	"core/metrics":             {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":   {"core/metrics", "core/tally"},
 	"capi":                     {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
