@@ -47,7 +47,8 @@ type Config struct {
 	// is emptied, as at a reconnect.
 	Resume *Position
 
-	// Probe is how long the stream may be silent before the feed asks for the next batch. Default 10 s.
+	// Probe is how long the stream may be silent before the feed asks for the next batch, in the long run: the first time it
+	// takes a sixteenth of that. Default 10 s.
 	Probe time.Duration
 	// ReplayTimeout is how long a replay may give nothing new before it has failed. Default 5 s: an engine looks at its
 	// replay socket once per 100 ms, and sends 10 000 batches in 0.4 s.

@@ -33,12 +33,20 @@
 //     given some: drop everything, ask from 0. Without a replay endpoint nothing can be compared: drop everything, partial.
 //   - Resume: a feed may be told where another one of its rank stopped (Position, from Freeze). Its first connection is
 //     then like a reconnect.
-//   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1 now and then.
+//   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1, soon after the silence
+//     begins and then ever more rarely.
+//   - Local indexer (Config.Query): asked instead of the replay socket. A gap is answered with the events since, or with the
+//     rank's whole state if they are no longer kept; a join, a reconnect, and whatever else cannot be filled asks for the
+//     whole state, which replaces the view whatever number it is of. So a rank with one is exact however late the router came;
+//     partial only while it does not answer. Answers carry the number of the process: events of another one are never
+//     added to what was applied. A state is applied block by block to an emptied view: meanwhile the rank is recovering and
+//     claims too little.
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
 //
-// Limits: waiting batches are bounded in number and bytes (the newest is not kept and is asked for later); each replay
-// uses one connection, one at a time; retries and time without news are bounded. A panic while applying is
+// Limits: waiting batches are bounded in number and bytes (the newest is not kept and is asked for later); each request
+// uses one connection, one at a time, for a minute at most; feeds that share a Limiter read so many answers at a time, and a
+// peer that says nothing takes no turn; retries and time without news are bounded. A panic while applying is
 // counted, the view dropped and a replay from 0 asked; if the same batch panics again, it counts as undecodable.
 //
 // Goroutines: one that owns the feed, one of the subscriber, one for a replay while it runs; all end with Close. The

@@ -129,6 +129,7 @@ type machine struct {
 	buffer   buffer
 
 	probeAt     time.Duration
+	probeWait   time.Duration // grows while there is nothing to find
 	restoreAt   time.Duration // 0: no restore is planned
 	restoreWait time.Duration
 
@@ -158,6 +159,13 @@ func (m *machine) state() (State, string) {
 	return Exact, ""
 }
 
+// watch begins to wait for a silence in which the last batch may be lost.
+func (m *machine) watch(now time.Duration) {
+	const soonest = 16 // parts of probe
+	m.probeWait = m.probe / soonest
+	m.probeAt = now + m.probeWait
+}
+
 func (m *machine) next() uint64 {
 	if m.hasLast {
 		return m.last + 1
@@ -176,7 +184,7 @@ func (m *machine) forget() {
 // up: the subscription is made.
 func (m *machine) up(now time.Duration) {
 	m.connected, m.hasLive = true, false
-	m.probeAt = now + m.probe
+	m.watch(now)
 	switch {
 	case !m.replay:
 		if m.hasLast {
@@ -209,7 +217,7 @@ func (m *machine) live(now time.Duration, b batch) {
 	}
 	first := !m.hasLive
 	m.hasLive, m.lastLive = true, b.seq
-	m.probeAt = now + m.probe
+	m.watch(now)
 	switch {
 	case m.hasLast && b.seq <= m.last:
 		switch {

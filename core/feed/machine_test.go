@@ -117,7 +117,7 @@ func play(t *testing.T, text string) string {
 }
 
 // step gives the machine one input: "up", "down", "live N..", "replay N..", "end", "fail", "wait" (until something is
-// due), "pass" (3 s), "no-replay", "resume N.." (where another feed stopped), "busy", "turn"; of a local indexer "query", "events N..", "dump N",
+// due), "restore" (until everything is asked for again), "pass" (3 s), "no-replay", "resume N.." (where another feed stopped), "busy", "turn"; of a local indexer "query", "events N..", "dump N",
 // "nothing", "too-new N". A number may carry a print, N:P, and what is bad about it, N!store, N!removal, N!panic.
 func step(t *testing.T, m *machine, r *recorder, now time.Duration, words []string) time.Duration {
 	switch words[0] {
@@ -169,6 +169,10 @@ func step(t *testing.T, m *machine, r *recorder, now time.Duration, words []stri
 		due, ok := m.deadline()
 		require.True(t, ok, "nothing is due")
 		now = max(now, due)
+		m.tick(now)
+	case "restore":
+		require.NotZero(t, m.restoreAt, "no restore is planned")
+		now = max(now, m.restoreAt)
 		m.tick(now)
 	case "pass":
 		now += 3 * time.Second

@@ -77,7 +77,7 @@ func (m *machine) stop() {
 // finish ends a recovery that left no hole.
 func (m *machine) finish(now time.Duration) {
 	m.stop()
-	m.probeAt = now + m.probe
+	m.probeAt = now + m.probeWait
 	if m.partial == "" {
 		m.restoreWait = m.probe
 	}
@@ -342,6 +342,7 @@ func (m *machine) tick(now time.Duration) {
 		m.begin(now, restoring)
 	} else if now >= m.probeAt {
 		m.fx.count(countProbes)
+		m.probeWait = min(2*m.probeWait, m.probe)
 		m.begin(now, probing)
 	}
 }
