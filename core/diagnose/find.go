@@ -87,19 +87,19 @@ func (w *Watch) find(counters map[string]uint64, now int64) (found []Finding) {
 var classNames = [classes]string{0: "", withLoRA: " with lora_name", withSalt: " with cache_namespace", withLoRA | withSalt: " with lora_name and cache_namespace"}
 
 func (o *outcomes) find(c class, counters map[string]uint64) Finding {
-	said := fmt.Sprintf("none of the last %d sampled prompts%s that hit nothing was stored as it was asked for, while up to %d blocks were stored", o.total(), classNames[c], o.stored)
+	said := fmt.Sprintf("the last %d sampled prompts%s hit nothing, and none of them was stored as it was asked for, while the engine stored up to %d blocks", o.total(), classNames[c], o.stored)
 	nameless := counters[unnamedLoRA]
 	lost := counters[ambiguousNamespace] + counters[namespacesExhausted]
 	switch {
 	case o.otherSalt >= o.otherLoRA && 2*o.otherSalt >= o.total():
-		return Finding{CacheSaltDiffers, fmt.Sprintf("%s; %d were stored under another cache salt", said, o.otherSalt),
+		return Finding{CacheSaltDiffers, fmt.Sprintf("%s; %d of them were stored under another cache salt", said, o.otherSalt),
 			"give the router each request's cache salt as cache_namespace, exactly as the engine gets it, and none where it gets none"}
 	case 2*(o.otherSalt+o.otherLoRA) >= o.total():
 		name := "the base model"
 		if o.lora != "" {
 			name = fmt.Sprintf("the adapter %q", o.lora)
 		}
-		return Finding{LoRADiffers, fmt.Sprintf("%s; %d were stored under another LoRA adapter, the last one under %s", said, o.otherLoRA, name),
+		return Finding{LoRADiffers, fmt.Sprintf("%s; %d of them were stored under another LoRA adapter, the last one under %s", said, o.otherLoRA, name),
 			"give the router each request's lora_name, exactly as the engine's events name it, and none for the base model"}
 	case c&withLoRA != 0 && nameless > 0:
 		return Finding{LoRADiffers, fmt.Sprintf("%s; %d stored events name their adapter by number only (%s)", said, nameless, unnamedLoRA),
@@ -108,6 +108,6 @@ func (o *outcomes) find(c class, counters map[string]uint64) Finding {
 		return Finding{CacheSaltDiffers, fmt.Sprintf("%s; %d stored events do not tell their cache salt", said, lost),
 			"use an engine whose events carry the cache salt of each block, or fewer salts"}
 	}
-	return Finding{TokensDiffer, said + ", under no cache salt or LoRA adapter that its events name",
+	return Finding{TokensDiffer, said + "; nor under any cache salt or LoRA adapter that its events name",
 		"give the router the token ids that the engine computes: same tokenizer, chat template and special tokens; vLLM's and SGLang's /tokenize give them"}
 }

@@ -71,8 +71,8 @@ func TestHealthNamesWhyNothingIsHit(t *testing.T) {
 		says    string
 	}{
 		"block size":                          {diagnose.BlockSizeDiffers, nil, func(ev *publish.Event) { ev.BlockSize, ev.BlockHashes = 64, ev.BlockHashes[:1] }, "is 64"},
-		"other tokens":                        {diagnose.TokensDiffer, nil, func(ev *publish.Event) { ev.TokenIDs = append([]uint32{1}, ev.TokenIDs[:63]...) }, "none of the last 8"},
-		"salt that the router is not told":    {diagnose.CacheSaltDiffers, nil, func(ev *publish.Event) { ev.CacheSalt = "tenant" }, "8 were stored under another"},
+		"other tokens":                        {diagnose.TokensDiffer, nil, func(ev *publish.Event) { ev.TokenIDs = append([]uint32{1}, ev.TokenIDs[:63]...) }, "the last 8 sampled prompts hit nothing"},
+		"salt that the router is not told":    {diagnose.CacheSaltDiffers, nil, func(ev *publish.Event) { ev.CacheSalt = "tenant" }, "8 of them were stored under another"},
 		"salt that the engine is not told":    {diagnose.CacheSaltDiffers, func(q *router.Request) { q.CacheNamespace = "tenant" }, nil, "with cache_namespace"},
 		"adapter that the router is not told": {diagnose.LoRADiffers, nil, func(ev *publish.Event) { ev.LoRAName = "sql" }, `"sql"`},
 		"adapter by another name":             {diagnose.LoRADiffers, func(q *router.Request) { q.LoRAName = "sql-v2" }, func(ev *publish.Event) { ev.LoRAName = "sql" }, `"sql"`},

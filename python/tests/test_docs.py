@@ -9,8 +9,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from dynamo_go.demo.cli import POLICIES
 from dynamo_go._types import Finding
+from dynamo_go.demo.cli import POLICIES
 from dynamo_go.demo.report import _COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +93,9 @@ def test_an_example_prints_what_its_page_shows() -> None:
     pairs = [
         pair
         for document in DOCUMENTS
-        for pair in re.findall(r"^```python\n([^`]*?)^```\n\nprints\n\n```text\n(.*?)^```$", document.read_text(), re.M | re.S)
+        for pair in re.findall(
+            r"^```python\n([^`]*?)^```\n\nprints\n\n```text\n(.*?)^```$", document.read_text(), re.M | re.S
+        )
     ]
     assert pairs
     for code, shown in pairs:

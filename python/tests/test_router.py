@@ -213,6 +213,23 @@ def test_a_port_nobody_listens_on_is_a_state_not_an_error(router: Router) -> Non
     assert router.workers()[0]["query"] == {0: "tcp://127.0.0.1:3"}
 
 
+def test_health_counts_and_finds(router: Router) -> None:
+    router.add_worker(1)
+    with pytest.raises(EventRefused):
+        router.apply_event(1, {"data": {"stored": {"parent_hash": 7, "blocks": [{"block_hash": 1, "tokens_hash": 2}]}}})
+    (row,) = router.health()
+    assert row["counters"] == {"events": 1, "unknown_parent": 1} and row["findings"] == []
+    for _ in range(3):
+        with pytest.raises(EventRefused):
+            router.apply_event(
+                1, {"data": {"stored": {"parent_hash": 7, "blocks": [{"block_hash": 1, "tokens_hash": 2}]}}}
+            )
+    (finding,) = router.health()[0]["findings"]
+    assert finding["cause"] == "events_unusable" and "4 of them as unknown_parent" in finding["evidence"]
+    assert "unknown_parent" in finding["action"]
+    assert 'dynamo_go_findings{cause="events_unusable"} 1' in router.metrics()
+
+
 def test_events_as_mapping_text_and_bytes(router: Router) -> None:
     router.add_worker(1)
     event = {"event_id": 1, "dp_rank": 0, "data": {"stored": {"parent_hash": None, "blocks": []}}}
