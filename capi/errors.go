@@ -8,7 +8,10 @@ import "C"
 import (
 	"errors"
 
+	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/publish"
+	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tail"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -51,6 +54,13 @@ var statuses = []struct {
 	{tail.ErrTimeout, C.DGO_TIMEOUT},
 	{tail.ErrClosed, C.DGO_CLOSED},
 	{mocker.ErrConfig, C.DGO_INVALID_ARGUMENT},
+	{publish.ErrConfig, C.DGO_INVALID_ARGUMENT},
+	{publish.ErrEvent, C.DGO_INVALID_ARGUMENT},
+	{publish.ErrClosed, C.DGO_CLOSED},
+	{index.ErrUnknownParent, C.DGO_EVENT_REFUSED},
+	{index.ErrBadChain, C.DGO_EVENT_REFUSED},
+	{relay.ErrRank, C.DGO_WORKER_NOT_FOUND},
+	{relay.ErrRelayed, C.DGO_INVALID_ARGUMENT},
 	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},
 }
 

@@ -24,6 +24,7 @@ const (
 	kindRouter uint8 = iota + 1
 	kindEventReader
 	kindMocker
+	kindPublisher
 )
 
 // table maps the handles of one kind to objects. Lookups take no lock.

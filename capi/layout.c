@@ -69,6 +69,19 @@ AT(dgo_potential_load, dp_rank, 8);
 AT(dgo_potential_load, active_requests, 12);
 AT(dgo_potential_load, potential_prefill_tokens, 16);
 AT(dgo_potential_load, potential_decode_blocks, 24);
+
+SIZE(dgo_kv_event, 120);
+AT(dgo_kv_event, flags, 4);
+AT(dgo_kv_event, block_hashes, 8);
+AT(dgo_kv_event, n_blocks, 16);
+AT(dgo_kv_event, tokens, 24);
+AT(dgo_kv_event, n_tokens, 32);
+AT(dgo_kv_event, parent_hash, 40);
+AT(dgo_kv_event, block_size, 48);
+AT(dgo_kv_event, lora_name, 56);
+AT(dgo_kv_event, cache_salt, 72);
+AT(dgo_kv_event, block_mm_infos, 88);
+AT(dgo_kv_event, medium, 104);
 #endif
 
 VALUE(DGO_OK, 0);
@@ -99,3 +112,8 @@ VALUE(DGO_REQUEST_WORKER_ID, 1);
 VALUE(DGO_REQUEST_DP_RANK, 2);
 VALUE(DGO_REQUEST_UPDATE_INDEXER, 4);
 VALUE(DGO_REQUEST_TIMEOUT, 8);
+VALUE(DGO_EVENT_STORED, 1);
+VALUE(DGO_EVENT_REMOVED, 2);
+VALUE(DGO_EVENT_CLEARED, 3);
+VALUE(DGO_EVENT_PARENT, 1);
+VALUE(DGO_EVENT_EAGLE, 2);

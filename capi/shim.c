@@ -308,3 +308,24 @@ PUBLIC dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error) {
   ENTER(error);
   return dgo_go_mocker_close(mocker, error);
 }
+
+PUBLIC dgo_status dgo_publisher_new(const char *config, size_t config_size, dgo_publisher *publisher, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_publisher_new(ARRAY(char, config, config_size), config_size, OBJECT(dgo_publisher, publisher), error);
+}
+
+PUBLIC dgo_status dgo_publisher_publish(dgo_publisher publisher, uint32_t dp_rank, const dgo_kv_event *events, size_t event_size,
+                                        size_t n_events, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_publisher_publish(publisher, dp_rank, ARRAY(dgo_kv_event, events, n_events), event_size, n_events, error);
+}
+
+PUBLIC dgo_status dgo_publisher_info(dgo_publisher publisher, dgo_buffer *ranks, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_publisher_info(publisher, OBJECT(dgo_buffer, ranks), error);
+}
+
+PUBLIC dgo_status dgo_publisher_close(dgo_publisher publisher, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_publisher_close(publisher, error);
+}

@@ -42,8 +42,8 @@
  *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
  *              a kind.
  *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
- *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_router_save and dgo_router_load, whose comments
- *              say how long; and none does network I/O: sockets have threads of their own.
+ *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_publisher_close, dgo_router_save and
+ *              dgo_router_load, whose comments say how long; and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
  *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
@@ -71,6 +71,7 @@ extern "C" {
 #define DGO_STRING_MAX ((size_t)1 << 16)     /* bytes of an id, name or endpoint */
 #define DGO_JSON_MAX ((size_t)1 << 30)       /* bytes of a JSON text or of an engine's payload */
 #define DGO_WORKER_IDS_MAX ((size_t)1 << 20) /* elements of allowed_worker_ids, of taints */
+#define DGO_EVENTS_MAX ((size_t)1 << 17)     /* events of one call */
 #define DGO_WAIT_MS_MAX 100u                 /* longest wait of a call that may wait */
 
 /* Status of a call. Values never change their meaning; later versions may add some. */
@@ -133,6 +134,7 @@ static inline dgo_string dgo_text(const char *text) {
 typedef uint64_t dgo_router;       /* closed by dgo_router_close */
 typedef uint64_t dgo_event_reader; /* closed by dgo_event_reader_close */
 typedef uint64_t dgo_mocker;       /* closed by dgo_mocker_close */
+typedef uint64_t dgo_publisher;    /* closed by dgo_publisher_close */
 
 /* ---- Library ---------------------------------------------------------------------------------------------------- */
 
@@ -495,6 +497,81 @@ dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, d
 /* dgo_event_reader_close: stop reading. Closing again is DGO_OK; so is 0.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *error);
+
+/* ---- Publisher -------------------------------------------------------------------------------------------------- */
+
+/* dgo_publisher_new: be the worker's side of KV events: a publisher tells routers what the ranks of one worker hold in their
+ * caches. Each rank has sockets of its own: one that publishes, in the format of vLLM, one event a message, which vLLM's
+ * subscribers can read; one that gives messages again; and one where routers ask for what they missed or for everything. The
+ * first message of a rank clears, so routers notice a restart.
+ *   config     [in]  JSON object, config_size bytes:
+ *                    worker_id     required, 0 .. 2^64-1.
+ *                    block_size    required, tokens per block, 1 .. 1,048,576.
+ *                    kv_events     required, where to publish: a base endpoint "tcp://HOST:PORT", HOST "*" for all addresses, to
+ *                                  whose port each rank is added. Port 0 takes free ports, which dgo_publisher_info tells.
+ *                    replay, query the same for the other sockets; without one there is no such socket.
+ *                    topic         ZeroMQ topic (empty).
+ *                    dp_start, dp_size   the first global rank and the number of ranks (0 and 1; at most 4,096).
+ *                    buffer_steps  how many events are kept to be asked for, 1 .. 1,000,000 (10,000).
+ *                    engine        {"kv_events":..,"replay":..,"topic":..}: pass on what an engine publishes; its endpoints are
+ *                                  written as in dgo_worker. Gaps are filled from its replay socket. Without it the events
+ *                                  come by dgo_publisher_publish.
+ *                    Unknown fields are refused.
+ *   publisher  [out] the handle; close it with dgo_publisher_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT (an address cannot be bound) | DGO_OVERLOADED. */
+dgo_status dgo_publisher_new(const char *config, size_t config_size, dgo_publisher *publisher, dgo_error *error);
+
+/* Kinds of dgo_kv_event. */
+#define DGO_EVENT_STORED 1u  /* blocks were added, as a chain */
+#define DGO_EVENT_REMOVED 2u /* blocks are gone */
+#define DGO_EVENT_CLEARED 3u /* the rank's whole cache is empty, in all tiers */
+
+/* Flags of dgo_kv_event. */
+#define DGO_EVENT_PARENT 1u /* parent_hash is set; otherwise a prompt begins with the first block */
+#define DGO_EVENT_EAGLE 2u  /* blocks are windows of one token more, and tokens has the one after them */
+
+/* What happened to a cache. Zero is every member's default; DGO_EVENT_CLEARED has no others, DGO_EVENT_REMOVED only
+ * block_hashes and medium. An element of an array: its size is told in the call. */
+typedef struct dgo_kv_event {
+  uint32_t kind;
+  uint32_t flags;
+  const uint64_t *block_hashes; /* n_blocks names, at least 1: the engine's own, any 64 bits (of a negative number its two's
+                                   complement); a name means the same block until it is removed */
+  size_t n_blocks;
+  const uint32_t *tokens; /* of all blocks, one after the other: n_blocks * block_size (with DGO_EVENT_EAGLE 1 more) */
+  size_t n_tokens;
+  uint64_t parent_hash; /* the name of the block before the first */
+  uint32_t block_size;  /* the publisher's */
+  uint32_t reserved;
+  dgo_string lora_name;      /* LoRA adapter; none for the base model */
+  dgo_string cache_salt;     /* none or empty: not salted */
+  dgo_string block_mm_infos; /* JSON list, as in dgo_request, with an element for each block */
+  dgo_string medium;         /* "GPU" (none means that), "CPU_PINNED", "DISK" or "EXTERNAL" */
+} dgo_kv_event;
+
+/* dgo_publisher_publish: tell of events of a rank, in order. A block that is stored again while it is held is counted; it is
+ * there until it was removed as often. Removing what is not held is counted, too, and no error. What subscribers do not take in
+ * time they can ask for later; nothing waits for them.
+ *   dp_rank     [in]  global rank.
+ *   events      [in]  n_events events, at least 1 and at most DGO_EVENTS_MAX.
+ *   event_size  [in]  sizeof(dgo_kv_event).
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (an event is not one that an engine could report, or
+ *          the publisher has an engine; nothing was published) | DGO_WORKER_NOT_FOUND (no such rank here) | DGO_EVENT_REFUSED
+ *          (the first event in the list whose parent is not held or that has a block twice; all others are published). */
+dgo_status dgo_publisher_publish(dgo_publisher publisher, uint32_t dp_rank, const dgo_kv_event *events, size_t event_size,
+                                 size_t n_events, dgo_error *error);
+
+/* dgo_publisher_info: where the ranks' sockets are, and what was published.
+ *   ranks  [out] JSON array: {"dp_rank","kv_events","replay","query" (endpoints, "" for none),"messages","blocks" (held now, on the
+ *                device),"stored","duplicate_stores","removed","unknown_removals","refused","engine"}; engine is null or
+ *                {"state","reason","counters"}, as dgo_router_health tells of a rank.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_publisher_info(dgo_publisher publisher, dgo_buffer *ranks, dgo_error *error);
+
+/* dgo_publisher_close: stop publishing. Routers find that the worker does not answer. Closing again is DGO_OK; so is 0.
+ * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_publisher_close(dgo_publisher publisher, dgo_error *error);
 
 /* ---- Mocker ----------------------------------------------------------------------------------------------------- */
 

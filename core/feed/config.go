@@ -25,7 +25,7 @@ type Sink interface {
 }
 
 // RawSink is a Sink that takes events as the engine sent them, to pass them on. ApplyRaw is called instead of Apply for what
-// is valid: salt is the cache salt of a stored event's blocks, wherever the engine said it. The event is the sink's to keep.
+// is valid: salt is the cache salt of a stored event's blocks, wherever the engine said it. The event is valid during the call only.
 type RawSink interface {
 	Sink
 	ApplyRaw(rank worker.Rank, ev *wire.Event, salt string) (index.Applied, error)

@@ -55,12 +55,12 @@ var imports = map[string][]string{
 	"core/replica":             {"core/wire", "core/zmq"},
 	"core/tail":                {"core/feed", "core/wire", "core/zmq"},
 	"core/publish":             {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
-	"core/relay":               {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker"},
+	"core/relay":               {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker", "core/zmq"},
 	"core/mocker":              {"core/block", "core/publish"},
 	"core/router":              {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":             {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":   {"core/metrics", "core/tally"},
-	"capi":                     {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
+	"capi":                     {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/publish", "core/relay", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
 // libraries says which packages may use a library, outside tests.
