@@ -15,6 +15,7 @@ import "C"
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -67,10 +68,14 @@ func (w *waits) settle(id uint64, tk *router.Ticket) {
 func (w *waits) done(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd >= 0 {
-		w.ready = append(w.ready, id)
-		w.signal()
+	if w.fd < 0 {
+		return
 	}
+	if len(w.ready) > 2*len(w.live)+64 { // nobody drains: keep what was not taken
+		w.ready = slices.DeleteFunc(w.ready, func(id uint64) bool { _, ok := w.live[id]; return !ok })
+	}
+	w.ready = append(w.ready, id)
+	w.signal()
 }
 
 // signal makes the descriptor readable. A write to an eventfd fails only when it is readable already.

@@ -15,5 +15,9 @@
 // Locks, outermost first: admin (workers join, leave, are saved and loaded, one at a time), a feed that is frozen by Save, Router.mu, rank.mu. The index has its own below
 // all of them. Router.mu is never held while a feed is stopped or an index is emptied.
 //
-// A Router starts a goroutine only for a worker that is given with event endpoints (package feed); Close stops them all.
+// A request that has to wait (package queue) leaves a Ticket behind. Whoever makes room decides for it, under Router.mu; see
+// wait.go.
+//
+// A Router starts goroutines only for a worker that is given with event endpoints (package feed) and for the routers it shares
+// load with (package replica), and has a timer only while requests wait; Close stops them all.
 package router

@@ -487,6 +487,15 @@ class KvRouter:
         ask = functools.partial(self._router.explain, token_ids, **asked)
         return self._answer(ask, ask)
 
+    def replicate(
+        self, bind: str | None = None, connect: Iterable[str] = (), **keywords: Any
+    ) -> asyncio.Future[tuple[str, int]]:
+        """Share load with other routers of the same workers: see :meth:`Router.replicate`, whose arguments it takes.
+
+        Not Dynamo's, whose routers find each other by an event plane (``router_replica_sync``).
+        """
+        return self._answer(lambda: self._router.replicate(bind, connect, **keywords))
+
     def dump_events(self) -> asyncio.Future[str]:
         """Give what the router knows of the ranks' blocks: a JSON list of RouterEvent, stores only, parents first."""
         self._check_loop()

@@ -147,6 +147,24 @@ def test_load_thresholds() -> None:
     run(main())
 
 
+def test_routers_count_each_others_requests() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime, silent)
+        a, b = make_router(runtime), make_router(runtime)
+        endpoint, _ = await a.replicate("tcp://127.0.0.1:0")
+        assert (await b.replicate(connect=[endpoint]))[0] == ""
+        await until(lambda: (a._router.stats()["replicas"] or {})["peers_listening"] == 1)
+        stream = await a.generate(PROMPT, "m")
+        while await busy(b) != [(64, 4, 1)]:
+            await asyncio.sleep(0.001)
+        await stream.aclose()
+        while await busy(b):
+            await asyncio.sleep(0.001)
+
+    run(main())
+
+
 def test_sessions_stay_together() -> None:
     async def main() -> None:
         runtime = make_runtime()
