@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,35 +17,38 @@ var errAnswer = errors.New("answer of the local indexer cannot be used")
 
 // query asks a local indexer.
 func (r *request) query(ctx context.Context, t *turn, endpoint string, q *event.RangeQuery, o zmq.Options) error {
-	var receiver wire.RangeReceiver
-	var failed error
+	a := answerReader{query: q}
 	o.MaxMessage = max(o.MaxMessage, 2*wire.RangeChunkBytes)
-	err := converse(ctx, t, endpoint, wire.AppendRangeQuery(nil, q), o, func(frames [][]byte) (more bool) {
-		done, err := receiver.Add(frames)
-		if err == nil && !done {
-			return r.give(ctx, reply{kind: replyPart})
-		}
-		if err == nil {
-			err = r.decoded(ctx, &receiver, q)
-		}
-		failed = err
-		return false
+	return converse(ctx, t, endpoint, wire.AppendRangeQuery(nil, q), o, func(frames [][]byte) (more bool) {
+		x := a.reply(frames)
+		return r.give(ctx, x) && x.kind == replyPart
 	})
-	return cmp.Or(err, failed)
 }
 
-// decoded hands on what was received.
-func (r *request) decoded(ctx context.Context, receiver *wire.RangeReceiver, q *event.RangeQuery) error {
-	publisher, bytes := receiver.Answer()
-	a, err := wire.DecodeRangeAnswer(bytes, worker.Rank{ID: q.WorkerID, DPRank: q.DPRank})
+// answerReader puts the messages of an answer together.
+type answerReader struct {
+	query    *event.RangeQuery
+	receiver wire.RangeReceiver
+}
+
+// reply says what the next message is: a part, the whole answer, or that it cannot be used.
+func (a *answerReader) reply(frames [][]byte) reply {
+	done, err := a.receiver.Add(frames)
 	if err != nil {
-		return err
+		return reply{kind: replyFailed, err: err}
 	}
-	if err := checkAnswer(q, a); err != nil {
-		return err
+	if !done {
+		return reply{kind: replyPart}
 	}
-	r.give(ctx, reply{kind: replyAnswer, publisher: publisher, answer: a})
-	return nil
+	publisher, bytes := a.receiver.Answer()
+	answer, err := wire.DecodeRangeAnswer(bytes, worker.Rank{ID: a.query.WorkerID, DPRank: a.query.DPRank})
+	if err == nil {
+		err = checkAnswer(a.query, answer)
+	}
+	if err != nil {
+		return reply{kind: replyFailed, err: err}
+	}
+	return reply{kind: replyAnswer, publisher: publisher, answer: answer}
 }
 
 // checkAnswer refuses what does not answer the query: nothing of it is used then.

@@ -69,16 +69,21 @@ func (r *request) give(ctx context.Context, x reply) bool {
 func (r *request) replay(ctx context.Context, t *turn, endpoint string, start uint64, o zmq.Options) error {
 	question := binary.BigEndian.AppendUint64(nil, start)
 	return converse(ctx, t, endpoint, question, o, func(frames [][]byte) (more bool) {
-		msg, err := wire.ParseReplay(frames)
-		switch {
-		case err != nil:
-			return r.give(ctx, reply{kind: replyMalformed})
-		case msg.End:
-			r.give(ctx, reply{kind: replyEnd})
-			return false
-		}
-		return r.give(ctx, reply{msg: msg})
+		x := replayReply(frames)
+		return r.give(ctx, x) && x.kind != replyEnd
 	})
+}
+
+// replayReply says what a message of a replay socket is.
+func replayReply(frames [][]byte) reply {
+	msg, err := wire.ParseReplay(frames)
+	switch {
+	case err != nil:
+		return reply{kind: replyMalformed}
+	case msg.End:
+		return reply{kind: replyEnd}
+	}
+	return reply{msg: msg}
 }
 
 // converse sends one question and hands on what comes back while take wants more.
