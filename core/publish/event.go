@@ -40,6 +40,17 @@ func Cleared() Event { return Event{Kind: event.Cleared} }
 
 // check refuses what no engine reports and every reader would have to drop.
 func check(e *Event) error {
+	if err := shape(e); err != nil {
+		return err
+	}
+	if e.Kind == event.Stored && e.HasParent && slices.Contains(e.BlockHashes, e.Parent) {
+		return fmt.Errorf("%w: block %d is its own ancestor", ErrEvent, e.Parent)
+	}
+	return nil
+}
+
+// shape refuses what is no event at all.
+func shape(e *Event) error {
 	switch {
 	case e.Kind == event.Cleared:
 		return nil
@@ -55,8 +66,6 @@ func check(e *Event) error {
 		return fmt.Errorf("%w: %d tokens for %d blocks of %d, must be %d", ErrEvent, len(e.TokenIDs), len(e.BlockHashes), e.BlockSize, tokens(e))
 	case e.MM != nil && len(e.MM) != len(e.BlockHashes):
 		return fmt.Errorf("%w: multimodal hashes for %d blocks of %d", ErrEvent, len(e.MM), len(e.BlockHashes))
-	case e.HasParent && slices.Contains(e.BlockHashes, e.Parent):
-		return fmt.Errorf("%w: block %d is its own ancestor", ErrEvent, e.Parent)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func (s *Source) Stats() SourceStats {
 //
 // Errors: ErrEvent if one is not what an engine of this block size could report; nothing was published then. Otherwise all
 // that can be is published, and the first refusal is returned: index.ErrUnknownParent if the block before the first is not
-// held, index.ErrBadChain if a block comes twice. A removal of a block that is not held is counted as Unknown, and no error.
+// held, index.ErrBadChain if a block comes twice or is its own parent. A removal of a block that is not held is counted as Unknown, and no error.
 func (s *Source) Publish(events ...Event) (index.Applied, error) {
 	if len(events) == 0 {
 		return index.Applied{}, fmt.Errorf("%w: no events, must be at least one", ErrEvent)
@@ -192,7 +192,7 @@ func add(to *index.Applied, x index.Applied) {
 
 // check refuses what routers could not take for what it is.
 func (s *Source) check(e *Event) error {
-	if err := check(e); err != nil {
+	if err := shape(e); err != nil {
 		return err
 	}
 	_, known := wire.TierOf(e.Medium)
@@ -282,6 +282,9 @@ func (s *Source) chain(e *Event, tier event.Tier) (parent block.SequenceHash, er
 	}
 	if !e.HasParent {
 		return 0, nil
+	}
+	if slices.Contains(e.BlockHashes, e.Parent) {
+		return 0, fmt.Errorf("%w: block %d is its own parent", index.ErrBadChain, e.Parent)
 	}
 	if tier != event.Device {
 		return block.SequenceHash(e.Parent), nil

@@ -144,11 +144,15 @@ func TestSourceRefusesWrongUseAtTheCall(t *testing.T) {
 	_, err = s.Publish(chain(nil, 4, 4))
 	require.ErrorIs(t, err, index.ErrBadChain)
 
+	one := block.EngineHash(1)
+	_, err = s.Publish(chain(&one, 4, 1))
+	require.ErrorIs(t, err, index.ErrBadChain)
+
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	_, err = s.Publish(Cleared())
 	require.ErrorIs(t, err, ErrClosed)
-	require.Equal(t, uint64(6), s.Stats().Refused)
+	require.Equal(t, uint64(8), s.Stats().Refused)
 }
 
 func TestLowerTiersNeedNoParent(t *testing.T) {

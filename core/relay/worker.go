@@ -63,8 +63,7 @@ func (e *endpoints) of(rank uint32) (string, error) {
 		if !ok {
 			return "", fmt.Errorf("no endpoint for rank %d", rank)
 		}
-		_, err := zmq.ParseEndpoint(endpoint)
-		return endpoint, err
+		return zmq.RankEndpoint(endpoint, "", 0) // as it is, but a wildcard is no place to connect to
 	case e.base == "":
 		return "", nil
 	}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from . import _native
 from ._errors import EventRefused, InvalidArgument
-from ._hub import Hub
+from ._json import encode
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
 
@@ -18,33 +20,148 @@ if TYPE_CHECKING:
 _Infos = Sequence[Mapping[str, Any] | None] | None
 
 
-class KvEventPublisher:
-    """Tell the routers of a runtime what one rank of a worker has in its KV cache.
+class _Chain(NamedTuple):
+    """What a store says, checked."""
 
-    Every ``KvRouter`` of the endpoint's path hears of it, also one that is made later, and when the worker leaves and
-    comes back. Methods are synchronous, may be called from any thread, and raise at once if they are used wrongly (a
+    parent: int | None
+    tokens: Tokens
+    hashes: list[int]
+    infos: _Infos
+    lora_name: str | None
+    eagle: bool
+    cache_salt: str | None
+
+
+class _Outlet(Protocol):
+    """Where a publisher's events go. After `retire` they go nowhere."""
+
+    def store(self, chain: _Chain) -> None: ...
+    def remove(self, hashes: list[int]) -> None: ...
+    def clear(self) -> None: ...
+    def unknown_removals(self) -> int: ...
+    def retire(self) -> None: ...
+
+
+class _Memory:
+    """The routers of a runtime in this process."""
+
+    def __init__(self, endpoint: Endpoint, worker_id: int | None, block_size: int, dp_rank: int) -> None:
+        self._hub = endpoint._hub
+        self._endpoint = endpoint  # keeps the worker's id
+        self._block_size = block_size
+        identity = endpoint.connection_id() if worker_id is None else worker_id
+        self._source = self._hub.source(endpoint._path, identity, dp_rank, block_size)
+        self.retire = weakref.finalize(self, self._hub.retire, self._source)
+        self.retire.atexit = False  # nobody is there to hear it, least of all in a forked child
+
+    def store(self, chain: _Chain) -> None:
+        content = compute_block_hash_for_seq(
+            chain.tokens, self._block_size, chain.infos, chain.lora_name, chain.eagle, chain.cache_salt
+        )
+        blocks = list(zip(chain.hashes, content, strict=True))
+        with self._hub.lock:
+            if self.retire.alive:
+                self._hub.publish(self._source, self._source.store(chain.parent, blocks))
+
+    def remove(self, hashes: list[int]) -> None:
+        with self._hub.lock:
+            if self.retire.alive and (event := self._source.remove(hashes)) is not None:
+                self._hub.publish(self._source, event)
+
+    def clear(self) -> None:
+        with self._hub.lock:
+            if self.retire.alive:
+                self._hub.publish(self._source, self._source.clear())
+
+    def unknown_removals(self) -> int:
+        return self._source.unknown_removals
+
+
+class _Sockets:
+    """ZeroMQ sockets of this process, for routers anywhere."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._native = _native.Publisher(json.dumps(config))
+        self._dp_rank: int = config["dp_start"]
+        self._block_size: int = config["block_size"]
+        self._open = True
+
+    def store(self, chain: _Chain) -> None:
+        infos = None if chain.infos is None else encode(chain.infos, "block_mm_infos")
+        if self._open and chain.hashes:
+            self._native.stored(
+                self._dp_rank,
+                chain.tokens,
+                chain.hashes,
+                self._block_size,
+                chain.parent,
+                chain.eagle,
+                chain.lora_name,
+                chain.cache_salt,
+                infos,
+            )
+
+    def remove(self, hashes: list[int]) -> None:
+        if self._open and hashes:
+            self._native.removed(self._dp_rank, hashes)
+
+    def clear(self) -> None:
+        if self._open:
+            self._native.cleared(self._dp_rank)
+
+    def info(self) -> dict[str, Any]:
+        ranks: list[dict[str, Any]] = json.loads(self._native.info())
+        return ranks[0]
+
+    def unknown_removals(self) -> int:
+        unknown: int = self.info()["unknown_removals"]
+        return unknown
+
+    def retire(self) -> None:
+        self._open = False
+        self._native.close()
+
+
+class KvEventPublisher:
+    """Tell routers what one rank of a worker has in its KV cache.
+
+    With an ``Endpoint``, the routers are those of a runtime in this process: every ``KvRouter`` of the endpoint's path hears
+    of it, also one that is made later, and when the worker leaves and comes back. With a text, the publisher listens on
+    ZeroMQ, in vLLM's format: give its addresses (see :meth:`info`) to ``Router.add_worker`` as `kv_events`, `replay` and
+    `query`, in this process or any other. With `zmq_endpoint` too, what an engine publishes there is passed on, and
+    the methods that publish raise.
+
+    Methods are synchronous, may be called from any thread, and raise at once if they are used wrongly (a
     difference from Dynamo, which drops such events silently). A block that is stored twice must be removed twice, also
-    when several publishers tell of one rank.
+    when several publishers of a runtime tell of one rank.
 
     Args:
-        endpoint: the worker's endpoint.
-        worker_id: the worker's id; None: that of the endpoint.
+        endpoint: the worker's endpoint, or ``"tcp://HOST:PORT"`` to publish on: HOST ``*`` for all addresses; `dp_rank` is
+            added to the port; port 0 takes a free one.
+        worker_id: the worker's id; None: that of the endpoint. Must be given without one.
         kv_block_size: tokens per block, 1 .. 1,048,576. Must be given, and be that of the routers.
         dp_rank: the rank, counted over all workers.
-        enable_local_indexer: of no consequence in memory, where nothing is lost.
-        batching_timeout_ms: of no consequence in memory: events arrive at once.
-        zmq_endpoint, zmq_topic, image_token_id, kv_state_endpoint, video_token_id: must be None.
+        enable_local_indexer: of no consequence: in memory nothing is lost, and else `query_endpoint` decides.
+        batching_timeout_ms: of no consequence: events leave at once.
+        zmq_endpoint: the engine's event socket, exactly as it is (no rank is added).
+        zmq_topic: topic prefix to subscribe to there; None means all.
+        image_token_id, kv_state_endpoint, video_token_id: must be None.
+        replay_endpoint: where routers ask for messages again, written as `endpoint`; None: nowhere.
+        query_endpoint: where routers ask for what they missed or for everything the rank holds; None: nowhere.
+        topic: ZeroMQ topic to publish under.
+        buffer_steps: how many events are kept to be asked for, 1 .. 1,000,000.
+        zmq_replay_endpoint: the engine's replay socket, with which gaps are filled; None: it has none.
 
     Raises:
         InvalidArgument: a value out of range, or a block size that is not that of a router.
-        NotImplementedError: a feature that this version does not have. To follow an engine's ZeroMQ socket, give it to
-            ``Router.add_worker``.
+        NotImplementedError: a feature that this version does not have.
+        CannotConnect: an address cannot be listened on.
         Closed: the runtime is shut down.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: Endpoint | str,
         worker_id: int | None = None,
         kv_block_size: int = 0,
         dp_rank: int = 0,
@@ -55,33 +172,75 @@ class KvEventPublisher:
         image_token_id: int | None = None,
         kv_state_endpoint: str | None = None,
         video_token_id: int | None = None,
+        *,
+        replay_endpoint: str | None = None,
+        query_endpoint: str | None = None,
+        topic: str = "",
+        buffer_steps: int = 10_000,
+        zmq_replay_endpoint: str | None = None,
     ) -> None:
-        if not isinstance(endpoint, Endpoint):
-            raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__}")
-        for name, value in (
-            ("zmq_endpoint", zmq_endpoint),
-            ("zmq_topic", zmq_topic),
-            ("image_token_id", image_token_id),
-            ("kv_state_endpoint", kv_state_endpoint),
-            ("video_token_id", video_token_id),
-        ):
-            if value is not None:
-                raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists")
+        _refuse(image_token_id=image_token_id, kv_state_endpoint=kv_state_endpoint, video_token_id=video_token_id)
         self._block_size = _integer(kv_block_size, "kv_block_size")
         if self._block_size == 0:
             raise InvalidArgument("kv_block_size cannot be 0: give the engine's block size")
-        self._hub: Hub = endpoint._hub
-        self._endpoint = endpoint  # keeps the worker's id
-        identity = endpoint.connection_id() if worker_id is None else _integer(worker_id, "worker_id")
         rank = _integer(dp_rank, "dp_rank")
-        self._source = self._hub.source(endpoint._path, identity, rank, self._block_size)
-        self._retire = weakref.finalize(self, self._hub.retire, self._source)
-        self._retire.atexit = False  # nobody is there to hear it, least of all in a forked child
+        identity = None if worker_id is None else _integer(worker_id, "worker_id")
+        self._outlet: _Outlet
+        if isinstance(endpoint, Endpoint):
+            _refuse(
+                zmq_endpoint=zmq_endpoint,
+                zmq_topic=zmq_topic,
+                replay_endpoint=replay_endpoint,
+                query_endpoint=query_endpoint,
+                zmq_replay_endpoint=zmq_replay_endpoint,
+            )
+            self._outlet = _Memory(endpoint, identity, self._block_size, rank)
+            return
+        if not isinstance(endpoint, str):
+            raise TypeError(f"endpoint: expected Endpoint or str, got {type(endpoint).__name__}")
+        if identity is None:
+            raise InvalidArgument("worker_id must be given to publish on ZeroMQ")
+        if zmq_endpoint is None:
+            for name, value in (("zmq_topic", zmq_topic), ("zmq_replay_endpoint", zmq_replay_endpoint)):
+                if value is not None:
+                    raise InvalidArgument(f"{name}={value!r} without zmq_endpoint")
+        config: dict[str, Any] = {
+            "worker_id": identity,
+            "block_size": self._block_size,
+            "dp_start": rank,
+            "kv_events": endpoint,
+            "replay": replay_endpoint or "",
+            "query": query_endpoint or "",
+            "topic": topic,
+            "buffer_steps": _integer(buffer_steps, "buffer_steps"),
+        }
+        if zmq_endpoint is not None:
+            config["engine"] = {"kv_events": {str(rank): zmq_endpoint}, "topic": zmq_topic or ""}
+            if zmq_replay_endpoint is not None:
+                config["engine"]["replay"] = {str(rank): zmq_replay_endpoint}
+        self._outlet = _Sockets(config)
+
+    def info(self) -> dict[str, Any]:
+        """Where the sockets are, and what was published. Only for a publisher on ZeroMQ.
+
+        Returns:
+            ``kv_events``, ``replay`` and ``query`` (addresses with the ports taken; "" for none), ``dp_rank``, ``messages``
+            (published so far), ``blocks`` (held now, on the device), ``stored``, ``duplicate_stores``, ``removed``,
+            ``unknown_removals``, ``refused``, and ``engine``: None or its ``state``, ``reason`` and ``counters``, as
+            ``Router.health`` has them.
+
+        Raises:
+            NotImplementedError: the publisher has no sockets.
+            Closed: it was shut down.
+        """
+        if not isinstance(self._outlet, _Sockets):
+            raise NotImplementedError("info: a publisher of a runtime has no sockets")
+        return self._outlet.info()
 
     @property
     def unknown_removals(self) -> int:
         """How often a block of this rank was removed that was not held; such removals change nothing."""
-        return self._source.unknown_removals
+        return self._outlet.unknown_removals()
 
     def publish_stored(
         self,
@@ -110,8 +269,18 @@ class KvEventPublisher:
             InvalidArgument: lengths that do not agree, a block that is not full.
             EventRefused: the parent is not held, or the blocks form no chain. Nothing changed.
         """
-        chain = self._chain(token_ids, num_block_tokens, block_hashes, block_mm_infos, lora_name, is_eagle, cache_salt)
-        self._store(_engine_hash(parent_hash, "parent_hash") if parent_hash is not None else None, chain)
+        self._outlet.store(
+            self._chain(
+                token_ids,
+                num_block_tokens,
+                block_hashes,
+                parent_hash,
+                block_mm_infos,
+                lora_name,
+                is_eagle,
+                cache_salt,
+            )
+        )
 
     def publish_removed(self, block_hashes: Sequence[int]) -> None:
         """Say that blocks left the cache. One that is not held is counted, and the others are removed.
@@ -119,13 +288,11 @@ class KvEventPublisher:
         Args:
             block_hashes: the engine's names, as they were stored.
         """
-        self._remove(_engine_hashes(block_hashes))
+        self._outlet.remove(_engine_hashes(block_hashes))
 
     def publish_cleared(self) -> None:
         """Say that the rank's whole cache is empty."""
-        with self._hub.lock:
-            if self._retire.alive:
-                self._hub.publish(self._source, self._source.clear())
+        self._outlet.clear()
 
     def publish_batch(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Publish several events, in order.
@@ -149,8 +316,9 @@ class KvEventPublisher:
             raise refusals[0]
 
     def shutdown(self) -> None:
-        """Publish nothing more: later calls do nothing. What was published holds until the worker stops."""
-        self._retire()
+        """Publish nothing more: later calls do nothing. What was published holds until the worker stops,
+        or, on ZeroMQ, until the worker is removed from its routers."""
+        self._outlet.retire()
 
     def _step(self, event: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """Check one event of a batch, and give what publishes it."""
@@ -171,23 +339,23 @@ class KvEventPublisher:
             if name not in required and name not in optional:
                 raise InvalidArgument(f"invalid KV event batch: unknown field `{name}` of a {kind} event")
         if kind == "cleared":
-            return self.publish_cleared, ()
+            return self._outlet.clear, ()
         if kind == "removed":
-            return self._remove, (_engine_hashes(fields["block_hashes"]),)
-        parent = fields.pop("parent_hash", None)
-        return self._store, (None if parent is None else _engine_hash(parent, "parent_hash"), self._chain(**fields))
+            return self._outlet.remove, (_engine_hashes(fields["block_hashes"]),)
+        return self._outlet.store, (self._chain(**fields),)
 
     def _chain(
         self,
         token_ids: Tokens,
         num_block_tokens: Sequence[int],
         block_hashes: Sequence[int],
+        parent_hash: int | None = None,
         block_mm_infos: _Infos = None,
         lora_name: str | None = None,
         is_eagle: bool | None = None,
         cache_salt: str | None = None,
-    ) -> list[tuple[int, int]]:
-        """Check the arguments of a store, and give (engine hash, content hash) of each block."""
+    ) -> _Chain:
+        """Check the arguments of a store."""
         engine = _engine_hashes(block_hashes)
         if len(num_block_tokens) != len(engine):
             raise InvalidArgument(f"num_block_tokens has {len(num_block_tokens)} blocks, block_hashes {len(engine)}")
@@ -205,20 +373,8 @@ class KvEventPublisher:
             )
         if block_mm_infos is not None and len(block_mm_infos) != len(engine):
             raise InvalidArgument(f"block_mm_infos has {len(block_mm_infos)} blocks, block_hashes {len(engine)}")
-        content = compute_block_hash_for_seq(
-            token_ids, self._block_size, block_mm_infos, lora_name, is_eagle, cache_salt
-        )
-        return list(zip(engine, content, strict=True))
-
-    def _store(self, parent: int | None, chain: list[tuple[int, int]]) -> None:
-        with self._hub.lock:
-            if self._retire.alive:
-                self._hub.publish(self._source, self._source.store(parent, chain))
-
-    def _remove(self, hashes: list[int]) -> None:
-        with self._hub.lock:
-            if self._retire.alive and (event := self._source.remove(hashes)) is not None:
-                self._hub.publish(self._source, event)
+        parent = None if parent_hash is None else _engine_hash(parent_hash, "parent_hash")
+        return _Chain(parent, token_ids, engine, block_mm_infos, lora_name, bool(is_eagle), cache_salt)
 
 
 # The fields of each event of a batch: those it must have, those it may have.
@@ -230,6 +386,13 @@ _FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "removed": (("block_hashes",), ()),
     "cleared": ((), ()),
 }
+
+
+def _refuse(**given: object) -> None:
+    """Refuse what this version, or this kind of publisher, does not have."""
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists here")
 
 
 def _integer(value: Any, name: str) -> int:

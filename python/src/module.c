@@ -41,7 +41,7 @@ PyMODINIT_FUNC PyInit__native(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module == NULL) return NULL;
   if (add_type(module, "Router", router_type()) < 0 || add_type(module, "EventReader", event_reader_type()) < 0 ||
-      add_type(module, "Mocker", mocker_type()) < 0) {
+      add_type(module, "Mocker", mocker_type()) < 0 || add_type(module, "Publisher", publisher_type()) < 0) {
     Py_DECREF(module);
     return NULL;
   }

@@ -50,7 +50,11 @@
   X(event_reader_close)        \
   X(mocker_new)                \
   X(mocker_info)               \
-  X(mocker_close)
+  X(mocker_close)              \
+  X(publisher_new)             \
+  X(publisher_publish)         \
+  X(publisher_info)            \
+  X(publisher_close)
 
 typedef struct {
 #define X(name) __typeof__(&dgo_##name) name;
@@ -127,6 +131,7 @@ void tokens_release(prompt_tokens *tokens);
 PyTypeObject *router_type(void);
 PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);
+PyTypeObject *publisher_type(void);
 
 PyObject *block_hashes(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *sequence_hashes(PyObject *module, PyObject *value);

@@ -59,6 +59,12 @@ from dynamo_go._source import Source
 PROMPT = list(range(100, 164))  # four blocks
 
 
+def source_of(publisher: KvEventPublisher) -> Source:
+    outlet: Any = publisher._outlet
+    source: Source = outlet._source
+    return source
+
+
 async def register(endpoint: Any, block_size: int | None = None, **attributes: Any) -> None:
     config = ModelRuntimeConfig()
     for name, value in attributes.items():
@@ -739,7 +745,7 @@ def test_block_behind_a_hash_used_again_is_another_block() -> None:
             publisher.publish_stored(PROMPT[first : first + 16], [16], [1])
             publisher.publish_stored(PROMPT[32:48], [16], [2], parent_hash=1)
         publisher.publish_removed([2])
-        assert dumped(await router.dump_events()) == {(publisher._source.worker_id, 0, 1)}
+        assert dumped(await router.dump_events()) == {(source_of(publisher).worker_id, 0, 1)}
 
         publisher.publish_stored(PROMPT[16:48], [16, 16], [3, 2])  # 3 and 1 name the same block
         publisher.publish_stored(PROMPT[32:48], [16], [2], parent_hash=1)
@@ -815,7 +821,7 @@ def test_publisher_used_wrongly() -> None:
         with pytest.raises(InvalidArgument, match="kv_block_size cannot be 0"):
             KvEventPublisher(endpoint)
         with pytest.raises(TypeError, match="endpoint"):
-            KvEventPublisher(PATH, kv_block_size=BLOCK)  # type: ignore[arg-type]
+            KvEventPublisher(5, kv_block_size=BLOCK)  # type: ignore[arg-type]
         with pytest.raises(NotImplementedError, match="zmq_endpoint='tcp://x:1'"):
             KvEventPublisher(endpoint, kv_block_size=BLOCK, zmq_endpoint="tcp://x:1")
         publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
@@ -901,7 +907,7 @@ def test_shut_down_publisher_is_silent_and_what_it_said_stays_until_the_worker_s
         endpoint.serve_endpoint(echo)
         assert await overlaps(router, PROMPT) == {}
         with pytest.raises(Closed):
-            publisher._source.dump()
+            source_of(publisher).dump()
 
     run(main())
 
