@@ -21,7 +21,8 @@
 //   - Join: as soon as the subscription is up, ask from 0. If the first answer is not 0, history is gone: partial.
 //   - Gap: ask from the first missing number. A replay is checked like the live stream: what follows a hole in it
 //     waits, and the hole is asked for again, after a back-off, a bounded number of times. A replay that stops without
-//     its end marker times out and counts as a failure even if it helped. When the retries are spent, everything learnt
+//     its end marker times out and counts as a failure even if it helped. A replay that begins behind the hole is asked for
+//     only once more: the engine has nothing older, and all holes before its oldest batch are given up with it. When the retries are spent, everything learnt
 //     before the hole is dropped and later batches apply. If the socket did not answer at all, a replay from 0 is tried
 //     again later, ever more rarely, while live batches apply.
 //   - Restart: a number that goes back, or one already applied whose bytes differ, is another engine process. Drop

@@ -119,6 +119,7 @@ type machine struct {
 	activity time.Duration // when the open request was last answered, or made
 	retryAt  time.Duration // hard and not asked: when to ask again
 	answered bool          // the open request gave something
+	first    uint64        // its number, then
 	progress bool          // something new
 	tries    int           // requests in this recovery
 	fails    int           // those without end marker

@@ -88,7 +88,9 @@ func (m *machine) replayed(now time.Duration, id int, b batch) {
 	if !m.asked || id != m.id {
 		return
 	}
-	m.answered = true
+	if !m.answered {
+		m.answered, m.first = true, b.seq
+	}
 	m.fx.count(countReplayed)
 	switch m.phase {
 	case probing:
@@ -229,6 +231,10 @@ func (m *machine) replayEnd(now time.Duration, id int) {
 	m.again(now)
 }
 
+// gone tells whether the last replay began behind the hole: what is lost on the way is never its first batch, so the engine has
+// nothing older any more, and other holes before that will not be filled either.
+func (m *machine) gone() bool { return !m.query && m.answered && m.first > m.next() }
+
 // again plans the next request after an end marker that left a hole.
 func (m *machine) again(now time.Duration) {
 	if m.progress {
@@ -237,7 +243,11 @@ func (m *machine) again(now time.Duration) {
 		return
 	}
 	m.whole = m.query // what its history lacks, its state does not
-	if m.stuck++; m.stuck > m.retries {
+	retries := m.retries
+	if m.gone() {
+		retries = min(retries, 1)
+	}
+	if m.stuck++; m.stuck > retries {
 		if m.query && m.hasLast && m.buffer.empty() { // the later live batches are none to the indexer
 			m.lastLive = m.last
 			m.finish(now)
@@ -288,6 +298,9 @@ func (m *machine) planRestore(now time.Duration) {
 func (m *machine) giveUp(now time.Duration, reason string, noAnswer bool) {
 	m.stop()
 	m.fx.count(countGivenUp)
+	for m.gone() && !noAnswer && !m.buffer.empty() && m.buffer.waiting[0].seq < m.first {
+		m.buffer.shift()
+	}
 	m.forget()
 	m.partial, m.open = reason, true
 	if noAnswer || m.query {
