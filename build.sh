@@ -250,6 +250,8 @@ cmd_soak() {
 	done < <(grep -roE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' core | sed 's/func //')
 	step "memory within its bound"
 	DGO_SOAK_BOUND_MIB=512 go test -count=1 -v -run MemoryStaysWithinItsBound ./core/router
+	step "routers and engines on a bad network"
+	DGO_SOAK_BATCHES=200000 go test -count=1 -v -run BadNetwork ./core/router
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }
