@@ -244,6 +244,11 @@ func TestExpiryNeedsNoTraffic(t *testing.T) {
 	require.NoError(t, r.Free("busy"), "it made progress, so it is booked")
 	require.NoError(t, r.Free("orphan"), "a late free is heard once")
 	require.ErrorIs(t, r.Free("orphan"), router.ErrRequestNotFound)
+
+	k.best(pinned(book("alone", tokens(3, 64)), 2, 0)) // and now nobody calls
+	choice, err = r.Wait(context.Background(), pinned(book("last", tokens(2, 64)), 2, 0))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, choice.WorkerID)
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
