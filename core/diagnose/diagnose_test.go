@@ -79,6 +79,7 @@ type bench struct {
 	now     int64
 	holds   map[string]bool // of fmt.Sprint(tokens, identity)
 	partial bool
+	waiting bool
 	next    uint32
 }
 
@@ -105,7 +106,7 @@ func (b *bench) store(tokens []uint32, id diagnose.Identity) {
 }
 
 func (b *bench) find(counters map[string]uint64) []diagnose.Cause {
-	b.Look(&diagnose.View{Now: b.now, Progress: b.intake.Progress(), Identities: b.intake.Identities(), Complete: !b.partial,
+	b.Look(&diagnose.View{Now: b.now, Progress: b.intake.Progress(), Identities: b.intake.Identities(), Complete: !b.partial, Waiting: b.waiting,
 		Holds: func(s *diagnose.Sample, id diagnose.Identity) bool { return b.holds[fmt.Sprint(s.Tokens, id)] }})
 	return causes(diagnose.Findings(&b.intake, &b.Watch, counters, 16, b.now))
 }
@@ -131,6 +132,7 @@ func TestWatchTellsSaltFromAdapterFromTokens(t *testing.T) {
 		"unnamed adapter":      {lora, diagnose.Identity{LoRAName: "?"}, map[string]uint64{"unnamed_lora": 1}, diagnose.LoRADiffers},
 		"lost salt":            {salted, diagnose.Identity{LoRAName: "?"}, map[string]uint64{"ambiguous_cache_namespace": 1}, diagnose.CacheSaltDiffers},
 		"tokens":               {base, diagnose.Identity{LoRAName: "?"}, map[string]uint64{"unnamed_lora": 1}, diagnose.TokensDiffer},
+		"eagle":                {base, diagnose.Identity{LoRAName: "?"}, map[string]uint64{"eagle_windows": 1}, diagnose.EventsUnusable},
 		"tokens of an adapter": {lora, diagnose.Identity{LoRAName: "?"}, nil, diagnose.TokensDiffer},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +189,42 @@ func TestWatchWantsProof(t *testing.T) {
 	b.partial = true
 	b.pass(time.Minute)
 	require.Equal(t, []diagnose.Cause{diagnose.CacheSaltDiffers}, b.find(nil))
+}
+
+// Time counts from the end of a request, not from when it was sent; a rank that is silent, or heard of something else only, has
+// not stored other tokens.
+func TestWatchWaits(t *testing.T) {
+	var b bench
+	for n := range uint32(8) {
+		q := diagnose.Request{ID: fmt.Sprint(n), Booked: true, Tokens: []uint32{n}}
+		require.True(t, b.Miss(b.now, &q, b.intake.Progress()))
+	}
+	b.pass(time.Minute)
+	require.Empty(t, b.find(nil), "they are under way")
+	for n := range 8 {
+		b.Ended(fmt.Sprint(n), b.now)
+	}
+	b.pass(1999 * time.Millisecond)
+	require.Empty(t, b.find(nil), "they have just ended")
+	b.pass(time.Millisecond)
+	b.waiting = true
+	require.Empty(t, b.find(nil), "events wait behind a hole")
+	b.waiting = false
+	require.Equal(t, []diagnose.Cause{diagnose.NoEvents}, b.find(nil))
+	b.intake.Heard()
+	require.Empty(t, b.find(nil), "an event came, but no store")
+}
+
+// What is said of one life of a rank is not said of the next.
+func TestWatchForgetsAnotherLife(t *testing.T) {
+	var b bench
+	for range 8 {
+		b.store([]uint32{b.miss(base)[0] | 1<<31}, base)
+	}
+	b.pass(time.Minute)
+	require.Equal(t, []diagnose.Cause{diagnose.TokensDiffer}, b.find(nil))
+	b.intake.Cleared()
+	require.Empty(t, b.find(nil))
 }
 
 func TestWatchIsBounded(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	unnamedLoRA         = "unnamed_lora"
 	ambiguousNamespace  = "ambiguous_cache_namespace"
 	namespacesExhausted = "cache_namespaces_exhausted"
+	eagleWindows        = "eagle_windows"
 )
 
 // Findings tells what the observations of a rank show, nothing for a healthy one. counters are those of its events; now is
@@ -88,7 +89,7 @@ var classNames = [classes]string{0: "", withLoRA: " with lora_name", withSalt: "
 
 func (o *outcomes) find(c class, counters map[string]uint64) Finding {
 	said := fmt.Sprintf("the last %d sampled prompts%s hit nothing, and none of them was stored as it was asked for, while the engine stored up to %d blocks", o.total(), classNames[c], o.stored)
-	nameless := counters[unnamedLoRA]
+	nameless, eagle := counters[unnamedLoRA], counters[eagleWindows]
 	lost := counters[ambiguousNamespace] + counters[namespacesExhausted]
 	switch {
 	case o.otherSalt >= o.otherLoRA && 2*o.otherSalt >= o.total():
@@ -107,6 +108,9 @@ func (o *outcomes) find(c class, counters map[string]uint64) Finding {
 	case c&withSalt != 0 && lost > 0:
 		return Finding{CacheSaltDiffers, fmt.Sprintf("%s; %d stored events do not tell their cache salt", said, lost),
 			"use an engine whose events carry the cache salt of each block, or fewer salts"}
+	case eagle > 0:
+		return Finding{EventsUnusable, fmt.Sprintf("%s; %d stored events are of %s", said, eagle, eagleWindows),
+			fmt.Sprintf("see what the counter %s means in docs/troubleshooting.md", eagleWindows)}
 	}
 	return Finding{TokensDiffer, said + "; nor under any cache salt or LoRA adapter that its events name",
 		"give the router the token ids that the engine computes: same tokenizer, chat template and special tokens; vLLM's and SGLang's /tokenize give them"}

@@ -80,6 +80,9 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 		return intact
 	}
 	if e.Kind == event.Stored {
+		if e.Bigram {
+			a.tally.add(countEagle, 1)
+		}
 		a.intake.Named(diagnose.Identity{LoRAName: e.LoRAName, CacheSalt: a.norm.Salt()})
 	}
 	a.valid(&ev, e)

@@ -66,6 +66,8 @@ func TestIntakeHearsOfEveryStore(t *testing.T) {
 	require.Contains(t, found(), "block_size_differs")
 	require.Contains(t, found(), "the last one's is 3")
 
+	stored(func(e *wire.Event) { e.TokenIDs, e.Bigram = []uint32{1, 2, 3}, true })
+	require.Equal(t, uint64(1), counts.Snapshot()["eagle_windows"])
 	heard := intake.Progress().Heard
 	stored(func(e *wire.Event) { e.LoRAName, e.CacheSalt, e.SaltRoot = "sql", "tenant", true })
 	stored(func(e *wire.Event) { e.LoRAName, e.HasParent, e.Parent, e.BlockHashes[0] = "sql", true, 1, 2 })

@@ -27,6 +27,7 @@ const (
 	countNoRoom
 	countOff
 	countOtherRank
+	countEagle
 	countUnknownTag
 	countUndecodableEvents
 	countUndecodableBatches
@@ -64,6 +65,7 @@ var counterNames = [counters]string{
 	countNoRoom:             "no_room",             // blocks left out for max_bytes
 	countOff:                "events_off",          // events given to a router without events
 	countOtherRank:          "other_rank",          // batches of another rank
+	countEagle:              "eagle_windows",       // stores of blocks that take one token more, which prompts are not looked up by
 	countUnknownTag:         "unknown_tag",         // events
 	countUndecodableEvents:  "undecodable_events",  //
 	countUndecodableBatches: "undecodable_batches", //
