@@ -354,7 +354,7 @@ func TestDecisionAllocatesNothing(t *testing.T) {
 			require.NoError(t, k.Free(id))
 		}
 	}
-	for range 100 { // each rank is picked now and then, and grows what it needs
+	for range 600 { // each rank is picked now and then, grows what it needs, and has the samples that health looks after
 		all()
 	}
 	require.Zero(t, testing.AllocsPerRun(100, all))
