@@ -23,8 +23,8 @@ type turn struct {
 	tell  func(reply) bool
 
 	mu   sync.Mutex // guards the rest
-	held bool
-	done bool // an answer came, or the request is over: nothing takes the turn away any more
+	held     bool
+	answered bool // nothing takes the turn away any more
 }
 
 // take waits for a turn; false if ctx ended first.
@@ -47,19 +47,23 @@ func (t *turn) take(ctx context.Context) bool {
 func (t *turn) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held {
-		t.held = false
-		<-t.limit.turns
-	}
+	t.release()
 }
 
 // yield gives the turn of a request without an answer so far.
 func (t *turn) yield() {
 	t.mu.Lock()
-	done := t.done
-	t.mu.Unlock()
-	if !done {
-		t.give()
+	defer t.mu.Unlock()
+	if !t.answered {
+		t.release()
+	}
+}
+
+// release gives the turn; mu is held.
+func (t *turn) release() {
+	if t.held {
+		t.held = false
+		<-t.limit.turns
 	}
 }
 
@@ -67,7 +71,7 @@ func (t *turn) yield() {
 func (t *turn) keep(ctx context.Context) bool {
 	t.mu.Lock()
 	held := t.held
-	t.done = true
+	t.answered = true
 	t.mu.Unlock()
 	if held || t.limit == nil {
 		return true
