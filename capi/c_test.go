@@ -112,6 +112,24 @@ func TestHeaderAndExportsAgree(t *testing.T) {
 	require.Equal(t, declared, exported)
 }
 
+// TestDocumentedPrograms: the C programs of the documents work.
+func TestDocumentedPrograms(t *testing.T) {
+	documents, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	found := 0
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("(?ms)^```c\n(.*?)^```$").FindAllSubmatch(text, -1) {
+			path := filepath.Join(t.TempDir(), "program.c")
+			require.NoError(t, os.WriteFile(path, m[1], 0o600))
+			t.Log(run(t, compile(t, path)))
+			found++
+		}
+	}
+	require.NotZero(t, found)
+}
+
 // TestExampleOfHeader: the example at the top of the header is a program that works.
 func TestExampleOfHeader(t *testing.T) {
 	header, err := os.ReadFile("../include/dynamo_go.h")
