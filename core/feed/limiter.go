@@ -22,7 +22,7 @@ type turn struct {
 	limit *Limiter // nil: there is always a turn
 	tell  func(reply) bool
 
-	mu   sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the rest
 	held     bool
 	answered bool // nothing takes the turn away any more
 }
