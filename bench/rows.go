@@ -17,6 +17,7 @@ var (
 	crtc  = peer{"crtc", "dynamo-kv-router 1.6.1, concurrent tree"}
 	radix = peer{"radix", "dynamo-kv-router 1.6.1, radix tree"}
 	chain = peer{"chain", "kv-index 2.0.0"}
+	local = peer{"local", "dynamo-kv-router 1.6.1, a worker's indexer"}
 	whole = peer{"crtc", "dynamo-kv-router 1.6.1"} // the router around its concurrent tree
 
 	wheel = peer{"wheel", "ai-dynamo-runtime 1.6.1, hashes and matches alone"}
@@ -133,6 +134,14 @@ var rows = []row{
 		situation: "active", measure: "active_add_free_64", peers: []peer{whole}},
 	{part: "decision", name: "potential_loads_512", unit: "ns", work: "the load of each of 512 workers with a request more",
 		situation: "active", measure: "potential_loads_512", peers: []peer{whole}},
+	{part: "replay", name: "replay_record", unit: "ns", work: "recording and indexing an event of 15.8 blocks",
+		situation: "replay", measure: "record", peers: []peer{local}},
+	{part: "replay", name: "replay_gap100", unit: "ns", work: "the latest 100 of 10,000 events",
+		situation: "replay", measure: "gap", peers: []peer{local}},
+	{part: "replay", name: "replay_dump_100k", unit: "ns", work: "everything a rank holds, 100,000 blocks",
+		situation: "replay", measure: "dump/fresh", theirs: "dump", peers: []peer{local}},
+	{part: "replay", name: "replay_dump_again", unit: "ns", work: "the same for who asks next",
+		situation: "replay", measure: "dump/again", theirs: "dump", peers: []peer{local}},
 	{part: "python", name: "python_list_hot", unit: "ns", work: "best_worker of a list of 4,096 tokens, one prompt",
 		situation: python, measure: "list_hot", theirs: "hot", peers: []peer{wheel}},
 	{part: "python", name: "python_list_cold", unit: "ns", work: "the same, 200 prompts in turn",

@@ -8,6 +8,7 @@ mod decision;
 mod dynamo;
 mod index;
 mod peer;
+mod replay;
 mod workload;
 
 use peer::Peer;
@@ -54,6 +55,7 @@ fn main() {
         ["crtc", "hash"] => Some(Box::new(index::hashing::<dynamo::Crtc>()) as Measure),
         ["crtc", "select"] => Some(Box::new(decision::select()) as Measure),
         ["crtc", "active"] => Some(Box::new(decision::active()) as Measure),
+        ["local", "replay"] => Some(Box::new(replay::replay()) as Measure),
         ["crtc", "decide"] => Some(Box::new(decision::decide()) as Measure),
         ["crtc", name] => situation::<dynamo::Crtc>(name),
         ["radix", name] => situation::<dynamo::Radix>(name),
@@ -61,7 +63,7 @@ fn main() {
         _ => None,
     };
     let Some(mut measure) = measure else {
-        eprintln!("usage: peers crtc|radix|chain SITUATION | digests");
+        eprintln!("usage: peers crtc|radix|chain|local SITUATION | digests");
         std::process::exit(2);
     };
     println!("ready");
