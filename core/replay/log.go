@@ -50,7 +50,8 @@ type Log struct {
 
 	mu    sync.RWMutex
 	array []event.Event
-	clear uint64 // id of the last Cleared, 0 if there was none
+	room  []event.Block // for the blocks of events to come
+	clear uint64        // id of the last Cleared, 0 if there was none
 	gaps  uint64
 
 	// The dump made last. Who holds build and mu for reading may write these, too.
@@ -117,7 +118,7 @@ func (l *Log) apply(ev *event.Event) (done index.Applied, err error) {
 func (l *Log) push(ev *event.Event) {
 	kept := *ev
 	kept.DPRank = l.cfg.DPRank
-	kept.Blocks, kept.Removed = slices.Clone(ev.Blocks), slices.Clone(ev.Removed)
+	kept.Blocks, kept.Removed = l.copyOf(ev.Blocks), slices.Clone(ev.Removed)
 	if len(l.array) == cap(l.array) {
 		latest := l.latest()
 		if len(latest) == l.cfg.Events {
@@ -128,6 +129,24 @@ func (l *Log) push(ev *event.Event) {
 		l.array = append(make([]event.Event, 0, room), latest...)
 	}
 	l.array = append(l.array, kept)
+}
+
+// slab is how many blocks share an allocation: 4 KiB.
+const slab = 256
+
+// copyOf copies blocks into memory that small events share: as long as one of them is kept, all of it is.
+func (l *Log) copyOf(blocks []event.Block) []event.Block {
+	n := len(blocks)
+	if n > slab/4 {
+		return slices.Clone(blocks)
+	}
+	if n > len(l.room) {
+		l.room = make([]event.Block, slab)
+	}
+	kept := l.room[:n:n]
+	l.room = l.room[n:]
+	copy(kept, blocks)
+	return kept
 }
 
 // latest gives the events that are kept, the oldest first. They never change.
