@@ -127,6 +127,10 @@ next:
 	VZEROUPPER
 	RET
 
+// AHEAD is how far ahead of the tokens that it hashes bothAVX2 fetches tokens into the cache, in bytes. A prompt is read once, and often
+// nobody read it just before; what the processor fetches by itself ends at each page.
+#define AHEAD 768
+
 // func bothAVX2(dst, seqs *uint64, tokens *uint32, groups int, k *key, parent *uint64)
 //
 // The chain is the critical path: each step waits for the one before. So the loop walks the chain of one group and, between
@@ -156,6 +160,10 @@ both:
 	STEP(0)
 
 below:
+	PREFETCHT0 AHEAD+0(SI) // beyond the last token too: that does no harm
+	PREFETCHT0 AHEAD+64(SI)
+	PREFETCHT0 AHEAD+128(SI)
+	PREFETCHT0 AHEAD+192(SI)
 	ADDQ $256, SI
 	TWO(0, Y7)
 	STEP(8)
