@@ -14,6 +14,8 @@ import (
 func Check(t testing.TB, l *Ledger) {
 	t.Helper()
 	checkTree(t, &l.tree)
+	checkTable(t, &l.tree.heads)
+	checkTable(t, &l.byID)
 	type usage struct {
 		ends map[nodeID]uint32
 		load map[worker.Slot]tally
@@ -33,7 +35,8 @@ func Check(t testing.TB, l *Ledger) {
 		if r.origin != 0 {
 			remote++
 		}
-		require.Equal(t, uint32(i), l.byID[r.id])
+		found, ok := l.find(r.id)
+		require.True(t, ok && found == uint32(i) && r.hash == l.hash(r.id))
 		require.NotContains(t, l.late.live, r.id)
 		want.ends[r.leaf]++
 		sum := want.load[r.slot]
@@ -44,7 +47,7 @@ func Check(t testing.TB, l *Ledger) {
 		sum.weight += r.privateWeight
 		want.load[r.slot] = sum
 	}
-	require.Len(t, l.byID, live)
+	require.Equal(t, live, l.byID.used)
 	require.Equal(t, remote, l.remote)
 	require.Len(t, l.free, len(l.requests)-1-live)
 	order := walk(t, l, &l.deadlines, byDeadline)
@@ -83,6 +86,23 @@ func Check(t testing.TB, l *Ledger) {
 	require.Len(t, l.decaying, decaying)
 	require.LessOrEqual(t, len(l.late.queue)-l.late.head, maxRemembered)
 	require.LessOrEqual(t, len(l.late.live), len(l.late.queue)-l.late.head)
+}
+
+// checkTable verifies the invariant of a table.
+func checkTable(t testing.TB, of *table) {
+	t.Helper()
+	used := 0
+	for i, c := range of.cells {
+		if c.value == 0 {
+			continue
+		}
+		used++
+		for at := of.home(c.hash); at != uint32(i); at = of.next(at) {
+			require.NotZero(t, of.cells[at].value)
+		}
+	}
+	require.Equal(t, of.used, used)
+	require.LessOrEqual(t, used*2, len(of.cells))
 }
 
 // walk gives the requests of a list, and verifies its links.
@@ -137,7 +157,8 @@ func checkTree(t testing.TB, tr *tree) {
 		require.NotEmpty(t, n.hashes, "I1")
 		require.NotEmpty(t, n.holders, "I1")
 		require.True(t, slices.IsSortedFunc(n.holders, func(a, b holder) int { return int(a.slot) - int(b.slot) }), "I1")
-		require.Equal(t, id, tr.heads[edge{uint64(n.parent), n.hashes[0]}], "I2")
+		found, ok := tr.child(n.parent, n.hashes[0])
+		require.True(t, ok && found == id, "I2")
 		require.True(t, len(n.hashes)*4 >= cap(n.hashes) || cap(n.hashes) == 1<<minClass, "I5: %d of %d", len(n.hashes), cap(n.hashes))
 		children[n.parent]++
 		xor[n.parent] ^= id
@@ -152,7 +173,7 @@ func checkTree(t testing.TB, tr *tree) {
 			}
 		}
 	}
-	require.Len(t, tr.heads, used, "I2")
+	require.Equal(t, used, tr.heads.used, "I2")
 	for i := range tr.nodes {
 		n := &tr.nodes[i]
 		require.Equal(t, children[i], n.children, "I3")

@@ -12,7 +12,7 @@ func (t *tree) insert(parent nodeID, run []block.SequenceHash) nodeID {
 	n := &t.nodes[id]
 	n.hashes = append(t.pool.get(len(run)), run...)
 	n.parent = parent
-	t.heads[edge{uint64(parent), run[0]}] = id
+	t.heads.add(t.hash(parent, run[0]), uint32(id))
 	p := &t.nodes[parent]
 	p.children++
 	p.xor ^= id
@@ -27,8 +27,8 @@ func (t *tree) split(lower nodeID, k int) nodeID {
 	u.holders = append(u.holders, n.holders...)
 	u.parent, u.children, u.xor = n.parent, 1, lower
 	t.nodes[u.parent].xor ^= lower ^ upper
-	t.heads[edge{uint64(u.parent), n.hashes[0]}] = upper
-	t.heads[edge{uint64(upper), n.hashes[k]}] = lower
+	t.heads.replace(t.hash(u.parent, n.hashes[0]), uint32(lower), uint32(upper))
+	t.heads.add(t.hash(upper, n.hashes[k]), uint32(lower))
 	n.parent = upper
 	if whole := n.hashes; k*4 < cap(whole) {
 		u.hashes = append(t.pool.get(k), whole[:k]...)
@@ -53,8 +53,8 @@ func (t *tree) merge(upper nodeID) nodeID {
 	if len(n.hashes) > mergeMax || !slices.Equal(u.holders, n.holders) {
 		return upper
 	}
-	delete(t.heads, edge{uint64(upper), n.hashes[0]})
-	t.heads[edge{uint64(u.parent), u.hashes[0]}] = lower
+	t.heads.remove(t.hash(upper, n.hashes[0]), uint32(lower))
+	t.heads.replace(t.hash(u.parent, u.hashes[0]), uint32(upper), uint32(lower))
 	t.nodes[u.parent].xor ^= upper ^ lower
 	n.parent = u.parent
 	tail := n.hashes
@@ -67,7 +67,7 @@ func (t *tree) merge(upper nodeID) nodeID {
 // remove takes out a node without holders; I4 says that it has no children.
 func (t *tree) remove(id nodeID) {
 	n := &t.nodes[id]
-	delete(t.heads, edge{uint64(n.parent), n.hashes[0]})
+	t.heads.remove(t.hash(n.parent, n.hashes[0]), uint32(id))
 	p := &t.nodes[n.parent]
 	p.children--
 	p.xor ^= id

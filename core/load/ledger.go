@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -43,6 +44,7 @@ type Booking struct {
 // request is a booking. Its prompt path is found from leaf upwards.
 type request struct {
 	id            string
+	hash          uint32 // of id, in byID
 	rank          worker.Rank
 	origin        Origin
 	slot          worker.Slot
@@ -58,17 +60,18 @@ type request struct {
 
 // Ledger books requests. See the package comment; the zero value is not usable.
 //
-// Invariants (checked in the tests): byID maps exactly the live requests; deadlines links exactly those, by deadline; each
+// Invariants (checked in the tests): byID has exactly the live requests; deadlines links exactly those, by deadline; each
 // tally links the live requests of its slot and is their sum, and its backlog links those with prefill tokens; loads shows the
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
 	ended     func(id string, at Placement) // may be nil
 	now       int64                         // the latest time given
-	byID      map[string]uint32
-	requests  []request // the first is nobody
-	free      []uint32  // indices of requests that are not live
-	remote    int       // live requests of other routers, at most maxRemote
+	byID      table
+	seed      maphash.Seed // of the hashes in byID
+	requests  []request    // the first is nobody
+	free      []uint32     // indices of requests that are not live
+	remote    int          // live requests of other routers, at most maxRemote
 	maxRemote int
 	deadlines list
 	tallies   []tally // by slot; slots beyond are empty
@@ -86,7 +89,7 @@ func New(opts Options) *Ledger {
 		expiry = DefaultExpiryNanos
 	}
 	return &Ledger{
-		expiry: expiry, ended: opts.Ended, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: map[string]uint32{}, requests: make([]request, 1),
+		expiry: expiry, ended: opts.Ended, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: newTable(), seed: maphash.MakeSeed(), requests: make([]request, 1),
 		tree: newTree(), late: newRemembered(),
 	}
 }
@@ -103,7 +106,8 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	if err := l.check(&b); err != nil {
 		return err
 	}
-	if i, ok := l.byID[b.ID]; ok {
+	hash := l.hash(b.ID)
+	if i, ok := l.lookup(b.ID, hash); ok {
 		return fmt.Errorf("%w: %q, on worker %v", ErrDuplicateRequest, b.ID, l.requests[i].rank)
 	}
 	l.late.forget(b.ID)
@@ -112,10 +116,10 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	i := l.newRequest()
 	r := &l.requests[i]
 	*r = request{
-		id: b.ID, rank: b.Rank, origin: b.Origin, slot: b.Slot, leaf: leaf, prefillTokens: int64(b.PrefillTokens),
+		id: b.ID, hash: hash, rank: b.Rank, origin: b.Origin, slot: b.Slot, leaf: leaf, prefillTokens: int64(b.PrefillTokens),
 		private: int64(b.Private), privateWeight: int64(b.Private) * unit, live: true,
 	}
-	l.byID[b.ID] = i
+	l.byID.add(hash, i)
 	if b.Origin != 0 {
 		l.remote++
 	}
@@ -139,7 +143,7 @@ func (l *Ledger) Book(b Booking, now int64) error {
 // PrefillComplete ends the prefill of a request: its prompt tokens no longer count. Errors: ErrRequestNotFound.
 func (l *Ledger) PrefillComplete(id string, now int64) error {
 	now = l.at(now)
-	i, ok := l.byID[id]
+	i, ok := l.find(id)
 	if !ok {
 		return l.settleLate(id, now)
 	}
@@ -150,7 +154,7 @@ func (l *Ledger) PrefillComplete(id string, now int64) error {
 // Free ends a request, its prefill included. Errors: ErrRequestNotFound.
 func (l *Ledger) Free(id string, now int64) error {
 	now = l.at(now)
-	i, ok := l.byID[id]
+	i, ok := l.find(id)
 	if !ok {
 		return l.settleLate(id, now)
 	}
@@ -165,7 +169,7 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 		return fmt.Errorf("%w: decay fraction %v is not in [0, 1]", ErrInvalid, *decayFraction)
 	}
 	now = l.at(now)
-	i, ok := l.byID[id]
+	i, ok := l.find(id)
 	if !ok {
 		return notFound(id)
 	}
@@ -258,6 +262,20 @@ func (l *Ledger) check(b *Booking) error {
 	return nil
 }
 
+func (l *Ledger) hash(id string) uint32 { return uint32(maphash.String(l.seed, id)) }
+
+// find gives the request that is booked under an id.
+func (l *Ledger) find(id string) (uint32, bool) { return l.lookup(id, l.hash(id)) }
+
+func (l *Ledger) lookup(id string, hash uint32) (uint32, bool) {
+	for i := l.byID.home(hash); l.byID.cells[i].value != 0; i = l.byID.next(i) {
+		if c := l.byID.cells[i]; c.hash == hash && l.requests[c.value].id == id {
+			return c.value, true
+		}
+	}
+	return 0, false
+}
+
 func (l *Ledger) newRequest() uint32 {
 	if n := len(l.free); n > 0 {
 		i := l.free[n-1]
@@ -306,7 +324,7 @@ func (l *Ledger) release(i uint32, now int64) {
 		t.prefill.remove(l.requests, i, now)
 	}
 	l.deadlines.remove(l.requests, byDeadline, i)
-	delete(l.byID, r.id)
+	l.byID.remove(r.hash, i)
 	if r.origin != 0 {
 		l.remote--
 	}

@@ -18,7 +18,7 @@ type Placement struct {
 
 // Placed tells where a request is booked, or false.
 func (l *Ledger) Placed(id string) (Placement, bool) {
-	i, ok := l.byID[id]
+	i, ok := l.find(id)
 	if !ok {
 		return Placement{}, false
 	}
@@ -48,7 +48,7 @@ func (l *Ledger) RemoteFree(id string, slot worker.Slot, now int64) bool {
 }
 
 func (l *Ledger) on(id string, slot worker.Slot) (uint32, bool) {
-	i, ok := l.byID[id]
+	i, ok := l.find(id)
 	return i, ok && l.requests[i].slot == slot
 }
 

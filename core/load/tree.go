@@ -1,6 +1,8 @@
 package load
 
 import (
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -29,18 +31,12 @@ type holder struct {
 	weight uint32 // of each block of the edge for this slot, in units
 }
 
-// edge finds a child: sequence hashes need not be chained for that to be exact.
-type edge struct {
-	parent uint64
-	first  block.SequenceHash
-}
-
 // tree is the radix tree of all prompts booked, for all slots.
 //
 // Invariants (checkTree in the tests verifies each by number):
 //
 //	I1  every node but the root has at least one hash and one holder; holders are sorted, with refs >= 1.
-//	I2  heads maps (parent, first hash) to exactly the nodes but the root.
+//	I2  heads has exactly the nodes but the root, by parent and first hash: sequence hashes need not be chained for that to be exact.
 //	I3  children and xor describe the nodes that name this one as parent.
 //	I4  the refs of a node are its ends plus the refs of its children; per slot, refs do not grow with depth.
 //	I5  an array of hashes is at least a quarter full, or of the smallest class.
@@ -51,7 +47,8 @@ type edge struct {
 type tree struct {
 	nodes  []node
 	unused []nodeID
-	heads  map[edge]nodeID
+	heads  table
+	secret [2]uint64 // of hash
 	pool   hashPool
 }
 
@@ -59,7 +56,15 @@ type tree struct {
 // access per 32 blocks at most.
 const mergeMax = 32
 
-func newTree() tree { return tree{nodes: make([]node, 1), heads: map[edge]nodeID{}} }
+func newTree() tree {
+	return tree{nodes: make([]node, 1), heads: newTable(), secret: [2]uint64{rand.Uint64(), rand.Uint64()}}
+}
+
+// hash mixes parent and first hash. Nobody who chooses hashes knows the secret.
+func (t *tree) hash(parent nodeID, first block.SequenceHash) uint32 {
+	hi, lo := bits.Mul64(uint64(first)^t.secret[0], (uint64(parent)+1)*0x9e3779b97f4a7c15^t.secret[1])
+	return uint32((hi ^ lo) >> 16)
+}
 
 // acquire adds a request of slot with the prompt seq. It returns the node where the prompt ends and the number of blocks
 // that the slot did not hold before.
@@ -150,8 +155,14 @@ func (t *tree) matched(dst []uint32, seq []block.SequenceHash) {
 }
 
 func (t *tree) child(parent nodeID, first block.SequenceHash) (nodeID, bool) {
-	id, ok := t.heads[edge{uint64(parent), first}]
-	return id, ok
+	hash := t.hash(parent, first)
+	for i := t.heads.home(hash); t.heads.cells[i].value != 0; i = t.heads.next(i) {
+		c := t.heads.cells[i]
+		if n := &t.nodes[c.value]; c.hash == hash && n.parent == parent && n.hashes[0] == first {
+			return nodeID(c.value), true
+		}
+	}
+	return root, false
 }
 
 // hold counts a request at a node, and tells whether it is the slot's first there.
