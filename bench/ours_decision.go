@@ -115,16 +115,12 @@ func potentialLoads(n int) measurement {
 	}
 	request := schedule.Request{ISLTokens: workload.PromptTokens, Blocks: len(queries[0]), BlockSize: workload.BlockSize, TrackPrefill: true}
 	weights := schedule.DefaultWeights()
-	type potential struct{ blocks, tokens int64 }
-	answer := make([]potential, n)
+	var answer []schedule.Potential
 	return func() map[string][]float64 {
 		return one(batches(100, func(k int) {
 			l.Matched(view.Active, queries[k%len(queries)])
 			view.Loads = l.Loads()
-			for slot := range answer {
-				c := view.Candidate(worker.Slot(slot), &request, &weights)
-				answer[slot] = potential{c.PotentialDecodeBlocks(), c.PotentialPrefillTokens(&request)}
-			}
+			answer = view.Potentials(answer, &request, &weights)
 		})...)
 	}
 }

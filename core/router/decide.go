@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -32,6 +33,8 @@ type scratch struct {
 	eligible   []worker.Slot
 	candidates []worker.Slot // eligible, or Router.slots
 	scores     schedule.Scores
+	potentials []schedule.Potential // by slot
+	now        int64                // of the decision, on the ledger's clock
 
 	holders    []worker.Slot // that hold anything in a lower tier
 	depths     []uint32      // of their device matches, by slot
@@ -81,7 +84,8 @@ func (r *Router) match(s *scratch, p *Prompt) {
 
 // gather lays out by slot what was matched, what active requests share, and what the ranks are busy with. r.mu is held.
 func (r *Router) gather(s *scratch) {
-	r.ledger.Expire(r.now())
+	s.now = r.now()
+	r.ledger.Expire(s.now)
 	slots := r.table.Cap()
 	r.ledger.Reserve(slots)
 	s.device, s.active = sized(s.device, slots), sized(s.active, slots)
@@ -260,7 +264,7 @@ func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	default:
 		b.Private = len(s.sequences)
 	}
-	if err := r.ledger.Book(b, r.now()); err != nil {
+	if err := r.ledger.Book(b, s.now); err != nil {
 		return named(err)
 	}
 	err := r.bind(q, k)
@@ -295,6 +299,9 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) MarkPrefillComplete(id string) error {
 	return r.lifecycle(func(now int64) error {
+		if r.mesh == nil {
+			return r.ledger.PrefillComplete(id, now)
+		}
 		at, booked := r.ledger.Placed(id)
 		err := r.ledger.PrefillComplete(id, now)
 		if booked && err == nil {
@@ -330,11 +337,14 @@ func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad
 	t := r.terms(&schedule.Overrides{})
 	err := r.see(p, func(s *scratch) error {
 		req := r.shape(s, &t)
-		for _, k := range r.ranks {
-			c := s.view.Candidate(k.slot, &req, &t.weights)
+		s.potentials = s.view.Potentials(s.potentials, &req, &t.weights)
+		dst = slices.Grow(dst, len(r.targets))
+		for i := range r.targets {
+			k, slot := &r.targets[i].Rank, r.targets[i].Slot
+			p := s.potentials[slot]
 			dst = append(dst, PotentialLoad{
-				WorkerID: k.id.ID, DPRank: k.id.DPRank, PotentialPrefillTokens: c.PotentialPrefillTokens(&req),
-				PotentialDecodeBlocks: c.PotentialDecodeBlocks(), ActiveRequests: c.ActiveRequests,
+				WorkerID: k.ID, DPRank: k.DPRank, PotentialPrefillTokens: p.PrefillTokens, PotentialDecodeBlocks: p.DecodeBlocks,
+				ActiveRequests: int64(s.view.Loads[slot].ActiveRequests),
 			})
 		}
 		return nil

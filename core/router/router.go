@@ -46,7 +46,7 @@ type Router struct {
 	config    Config
 	weights   schedule.Weights
 	clock     func() time.Time
-	started   time.Time
+	now       func() int64  // monotonic nanoseconds, for the ledger
 	index     index.Index   // of the device tier
 	tiers     *tier.Tiers   // below it
 	ignored   atomic.Uint64 // events of foreign caches, or of a router without events
@@ -96,6 +96,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	elapsed := since(options.Clock)
 	if options.Clock == nil {
 		options.Clock = time.Now
 	}
@@ -111,7 +112,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		config:    config,
 		weights:   config.Weights(),
 		clock:     options.Clock,
-		started:   options.Clock(),
+		now:       elapsed,
 		index:     index.New(index.Options{MaxBytes: config.share(forDevice)}),
 		tiers:     tier.New(config.share(forTiers)),
 		answers:   feed.NewLimiter(maxAnswers),
@@ -134,11 +135,18 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	return r, nil
 }
 
+// since gives nanoseconds from now on. Without a clock it asks only the monotonic one: time.Now asks for the date besides.
+func since(clock func() time.Time) func() int64 {
+	if clock == nil {
+		start := time.Now()
+		return func() int64 { return time.Since(start).Nanoseconds() }
+	}
+	start := clock()
+	return func() int64 { return clock().Sub(start).Nanoseconds() }
+}
+
 // BlockSize is the block size the router was made with.
 func (r *Router) BlockSize() int { return r.blockSize }
-
-// now gives monotonic nanoseconds for the ledger.
-func (r *Router) now() int64 { return r.clock().Sub(r.started).Nanoseconds() }
 
 // DumpEvents gives what every rank holds as a JSON list of RouterEvents in Dynamo's format: stores only, each rank's blocks
 // under its engine's own hashes, parents first, event ids counting from 0. Blocks hidden behind a removed one are left out.

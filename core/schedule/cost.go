@@ -44,8 +44,7 @@ type Scores struct {
 
 // Compute gives each candidate its cost. Weights are valid, see Weights.Validate.
 //
-// It works in passes over the candidates, each so small that it keeps what it needs in registers: one pass for all terms
-// takes twice as long. Products are converted to float64 before they are added, so that no platform fuses the two and
+// It works in passes over the candidates, each so small that it keeps what it needs in registers. Products are converted to float64 before they are added, so that no platform fuses the two and
 // rounds differently than the model.
 func (s *Scores) Compute(v *View, candidates []worker.Slot, req *Request, w *Weights) {
 	s.Costs = slices.Grow(s.Costs[:0], len(candidates))[:len(candidates)]
@@ -56,41 +55,38 @@ func (s *Scores) Compute(v *View, candidates []worker.Slot, req *Request, w *Wei
 	}
 	credited := w.OverlapCredit > 0
 	switch {
-	case req.TrackPrefill && credited && w.CreditDecay == 0 && v.deviceOnly() && req.BlockSize&(req.BlockSize-1) == 0:
-		s.prefillOfDevice(v, candidates, req, w)
-		s.decode(v, candidates, req, w)
+	case req.TrackPrefill && credited && w.CreditDecay == 0 && w.MinOverlapBlocks <= 1 && v.deviceOnly() && req.BlockSize&(req.BlockSize-1) == 0:
+		s.ofDevice(v, candidates, req, w)
+		s.requests(v, candidates, w)
 	case req.TrackPrefill:
 		s.credit(v, candidates, req, w)
 		s.prefill(v, candidates, req, w)
-		s.decode(v, candidates, req, w)
+		s.decode(v, candidates, req)
+		s.requests(v, candidates, w)
 	case credited && req.Role != RolePrefill:
 		s.credit(v, candidates, req, w)
 		s.decodeLessCredit(v, candidates, req, w)
 	default:
 		clear(s.Costs)
-		s.decode(v, candidates, req, w)
+		s.decode(v, candidates, req)
+		s.requests(v, candidates, w)
 	}
 	if v.Taints != nil && !req.Pinned {
 		s.preferences(v, candidates)
 	}
+	s.lowest()
 }
 
-// prefillOfDevice writes the prefill term where nothing but device blocks is credited, and all the same, and where a
-// division by the block size is a multiplication.
-func (s *Scores) prefillOfDevice(v *View, candidates []worker.Slot, req *Request, w *Weights) {
-	costs, loads, device := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Device[:v.Slots]
-	isl, size, most := int64(req.ISLTokens), int64(req.BlockSize), req.fullBlocks()
-	perToken, credit, scale, minimum := 1/float64(req.BlockSize), w.OverlapCredit, w.PrefillLoadScale, w.MinOverlapBlocks
+// ofDevice writes prefill and decode terms where nothing but device blocks is credited, and all the same, and where a division by
+// the block size is a multiplication. More than the prompt is cached only where more blocks are held than it has.
+func (s *Scores) ofDevice(v *View, candidates []worker.Slot, req *Request, w *Weights) {
+	costs, loads, device, active := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Device[:v.Slots], v.Active[:v.Slots]
+	isl, blocks, size := int64(req.ISLTokens), int64(req.Blocks), int64(req.BlockSize)
+	perToken, credit, scale := 1/float64(req.BlockSize), w.OverlapCredit, w.PrefillLoadScale
 	for i, slot := range candidates {
-		held, tokens := device[slot], loads[slot].ActivePrefillTokens+isl
-		if uint64(held) > most {
-			tokens += int64(held)*size - isl
-		}
-		blocks := float64(tokens) * perToken
-		if held >= minimum {
-			blocks -= float64(credit * float64(held))
-		}
-		costs[i] = scale * positive(blocks)
+		l, held := &loads[slot], int64(device[slot])
+		prefill := float64(l.ActivePrefillTokens+max(isl, held*size))*perToken - float64(credit*float64(held))
+		costs[i] = float64(scale*positive(prefill)) + float64(l.ActiveBlocks+blocks-int64(active[slot]))
 	}
 }
 
@@ -113,30 +109,23 @@ func (s *Scores) prefill(v *View, candidates []worker.Slot, req *Request, w *Wei
 	}
 }
 
-// decode adds the decode term and that of active requests.
-func (s *Scores) decode(v *View, candidates []worker.Slot, req *Request, w *Weights) {
-	costs, loads, active := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Active
-	blocks, weight := int64(req.Blocks), w.DecodeActiveRequestWeight
-	least, first, ties := math.Inf(1), 0, 0
+// decode adds the decode term.
+func (s *Scores) decode(v *View, candidates []worker.Slot, req *Request) {
+	costs, loads, active, blocks := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Active, int64(req.Blocks)
 	for i, slot := range candidates {
-		l := &loads[slot]
-		held := l.ActiveBlocks + blocks
-		if active != nil {
-			held -= int64(active[slot])
-		}
-		cost := costs[i] + float64(held)
-		if weight != 0 {
-			cost += float64(weight * float64(l.ActiveRequests))
-		}
-		costs[i] = cost
-		if cost <= least {
-			if cost < least || ties == 0 {
-				least, first, ties = cost, i, 0
-			}
-			ties++
-		}
+		costs[i] += float64(loads[slot].ActiveBlocks + blocks - int64(of(active, slot)))
 	}
-	s.least, s.first, s.ties = least, first, ties
+}
+
+// requests adds the term of active requests.
+func (s *Scores) requests(v *View, candidates []worker.Slot, w *Weights) {
+	weight := w.DecodeActiveRequestWeight
+	if weight == 0 {
+		return
+	}
+	for i, slot := range candidates {
+		s.Costs[i] += float64(weight * float64(v.Loads[slot].ActiveRequests))
+	}
 }
 
 // decodeLessCredit is branch D: overlap lowers the decode cost.
@@ -148,7 +137,6 @@ func (s *Scores) decodeLessCredit(v *View, candidates []worker.Slot, req *Reques
 		held := l.ActiveBlocks + blocks - int64(of(active, slot))
 		costs[i] = positive(float64(held)-overlap[i]) + float64(weight*float64(l.ActiveRequests))
 	}
-	s.lowest()
 }
 
 // preferences scales the costs by how well the ranks' taints are liked.
@@ -158,7 +146,6 @@ func (s *Scores) preferences(v *View, candidates []worker.Slot) {
 			s.Costs[i] *= math.Exp(-math.Tanh(weight))
 		}
 	}
-	s.lowest()
 }
 
 // credit counts the blocks that each rank need not compute, by what each tier is worth. Factors are multiplied in an order in

@@ -121,6 +121,13 @@ func compareWithModel(t *testing.T, cands []schedule.Candidate, req schedule.Req
 		}
 		finite = finite && !math.IsInf(got, 0)
 	}
+	potentials := view.Potentials(nil, r, &w)
+	for i := range cands {
+		got, want := potentials[slots[i]], schedule.Potential{PrefillTokens: cands[i].PotentialPrefillTokens(r), DecodeBlocks: cands[i].PotentialDecodeBlocks()}
+		if got != want {
+			require.Equal(t, want, got)
+		}
+	}
 	seed := uint64(req.ISLTokens)
 	pick := scores.Pick(w.Temperature, rng(seed))
 	require.Equal(t, schedule.Pick(costs, w.Temperature, rng(seed)), pick, "the lowest cost is known from the pass that wrote the costs")

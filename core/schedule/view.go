@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"math"
+	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -23,9 +24,9 @@ type View struct {
 	Taints []float64 // Constraints.TaintWeight; may be infinite, not NaN
 }
 
-// deviceOnly tells that the prompt may be held on devices, and nowhere else.
+// deviceOnly tells that the prompt may be held on devices and by active requests, and nowhere else.
 func (v *View) deviceOnly() bool {
-	return v.Device != nil && v.Host == nil && v.Disk == nil && v.Shared == nil
+	return v.Device != nil && v.Active != nil && v.Host == nil && v.Disk == nil && v.Shared == nil
 }
 
 // of gives the element of a slot, 0 if there is no array.
@@ -90,3 +91,33 @@ func (c *Candidate) PotentialPrefillTokens(req *Request) int64 {
 
 // PotentialDecodeBlocks tells how many blocks the rank would hold if it took the request.
 func (c *Candidate) PotentialDecodeBlocks() int64 { return c.ActiveBlocks + c.NewBlocks }
+
+// Potential is what a rank would be busy with if it took a request; see Candidate.
+type Potential struct{ PrefillTokens, DecodeBlocks int64 }
+
+// Potentials fills dst by slot, for all slots of the view, and returns it extended as needed.
+func (v *View) Potentials(dst []Potential, req *Request, w *Weights) []Potential {
+	dst = slices.Grow(dst[:0], v.Slots)[:v.Slots]
+	if v.Active != nil && v.Device != nil && v.Host == nil && v.Disk == nil && req.TrackPrefill {
+		v.potentialsOfDevice(dst, req)
+		return dst
+	}
+	for slot := range dst {
+		c := v.Candidate(worker.Slot(slot), req, w)
+		dst[slot] = Potential{c.PotentialPrefillTokens(req), c.PotentialDecodeBlocks()}
+	}
+	return dst
+}
+
+// potentialsOfDevice is the same where only devices hold the prompt.
+func (v *View) potentialsOfDevice(dst []Potential, req *Request) {
+	loads, device, active := v.Loads[:len(dst)], v.Device[:len(dst)], v.Active[:len(dst)]
+	isl, size, blocks := int64(req.ISLTokens), int64(req.BlockSize), int64(req.Blocks)
+	for slot := range dst {
+		l := &loads[slot]
+		dst[slot] = Potential{
+			PrefillTokens: l.ActivePrefillTokens + EffectivePrefillTokens(isl, int64(device[slot])*size),
+			DecodeBlocks:  l.ActiveBlocks + blocks - int64(active[slot]),
+		}
+	}
+}
