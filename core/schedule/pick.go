@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -26,40 +25,18 @@ func Pick(costs []float64, temperature float64, rng *rand.Rand) int {
 	return s.Pick(temperature, rng)
 }
 
-// lowest finds the lowest cost, then where it is.
+// lowest finds the lowest cost.
 func (s *Scores) lowest() {
-	s.least, s.first, s.ties = least(s.Costs), 0, 0
-	for i, c := range s.Costs {
-		if c == s.least {
-			if s.ties == 0 {
-				s.first = i
+	least, first, ties, from := leading(s.Costs)
+	for i := from; i < len(s.Costs); i++ {
+		if c := s.Costs[i]; c <= least {
+			if c < least || ties == 0 {
+				least, first, ties = c, i, 0
 			}
-			s.ties++
+			ties++
 		}
 	}
-}
-
-// least gives the lowest cost, +Inf if there is no number. Floats without a sign are in the order of their bits, NaN last, so they
-// are compared as integers, without a branch: among costs in no order branches would be foretold wrong.
-func least(costs []float64) float64 {
-	none := int64(math.Float64bits(math.Inf(1)))
-	a, b, rest := none, none, costs
-	for ; len(rest) >= 2; rest = rest[2:] {
-		a, b = min(a, int64(math.Float64bits(rest[0]))), min(b, int64(math.Float64bits(rest[1])))
-	}
-	if len(rest) > 0 {
-		a = min(a, int64(math.Float64bits(rest[0])))
-	}
-	if a = min(a, b); a >= 0 {
-		return math.Float64frombits(uint64(a))
-	}
-	lowest := math.Inf(1) // some have a sign
-	for _, c := range costs {
-		if c < lowest {
-			lowest = c
-		}
-	}
-	return lowest
+	s.least, s.first, s.ties = least, first, ties
 }
 
 // Probabilities gives the chance of each cost to be picked at a temperature, in dst if it is long enough.

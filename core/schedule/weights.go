@@ -55,6 +55,9 @@ type Overrides struct {
 
 // Validate names every override that is out of range. Errors: ErrInvalid.
 func (o *Overrides) Validate() error {
+	if *o == (Overrides{}) { // as most are
+		return nil
+	}
 	check := func(name string, v *float64, in func(string, float64) error) error {
 		if v == nil {
 			return nil
@@ -73,6 +76,9 @@ func (o *Overrides) Validate() error {
 // Apply returns the weights as the overrides change them. The deprecated overlap_score_weight is the prefill load scale,
 // wins over it, and switches the overlap credit off when it is 0.
 func (w Weights) Apply(o *Overrides) Weights {
+	if *o == (Overrides{}) {
+		return w
+	}
 	set := func(dst *float64, v *float64) {
 		if v != nil {
 			*dst = *v
