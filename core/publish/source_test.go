@@ -96,6 +96,23 @@ func TestWhatIsStoredTwiceMustBeRemovedTwice(t *testing.T) {
 	require.ErrorIs(t, err, index.ErrUnknownParent)
 }
 
+func TestANameUsedAgainIsAnotherBlock(t *testing.T) {
+	s := startSource(t, 100)
+	again := Stored(nil, names(1), []block.Token{8, 8}, 2)
+	done, err := s.Publish(chain(nil, 1), chain(nil, 1), again)
+	require.NoError(t, err)
+	require.Equal(t, index.Applied{Stored: 2, Duplicate: 1}, done, "it starts anew")
+	done, err = s.Publish(Removed(names(1)))
+	require.NoError(t, err)
+	require.Equal(t, index.Applied{Removed: 1}, done)
+	require.Zero(t, s.Stats().Blocks)
+	_, err = s.Publish(chain(nil, 1), Cleared())
+	require.NoError(t, err)
+	done, err = s.Publish(chain(nil, 1))
+	require.NoError(t, err)
+	require.Equal(t, index.Applied{Stored: 1}, done, "a clear forgets counts")
+}
+
 func TestAStoreWithHolesIsSeveralMessages(t *testing.T) {
 	s := startSource(t, 100)
 	_, err := s.Publish(chain(nil, 1, 2, 3, 4, 5), Removed(names(1, 3)))

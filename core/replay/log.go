@@ -121,9 +121,6 @@ func (l *Log) push(ev *event.Event) {
 	kept.Blocks, kept.Removed = l.copyOf(ev.Blocks), slices.Clone(ev.Removed)
 	if len(l.array) == cap(l.array) {
 		latest := l.latest()
-		if len(latest) == l.cfg.Events {
-			latest = latest[1:]
-		}
 		// A quarter more than is kept: an event is copied four times in its life, and a quarter of them lives on for nothing.
 		room := min(l.cfg.Events+l.cfg.Events/4+1, 2*len(latest)+16)
 		l.array = append(make([]event.Event, 0, room), latest...)
