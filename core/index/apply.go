@@ -260,15 +260,12 @@ func (w *writer) fresh(blocks []event.Block) int {
 	blocks = blocks[:min(len(blocks), sectionBlocks)]
 	names := &w.l.names
 	var ys [sectionBlocks]uint64
-	sum := uint64(0)
 	for i := range blocks {
 		ys[i] = mixed(uint64(blocks[i].Engine))
-		sum += names.peek(ys[i])
 	}
-	w.l.sink = sum
+	names.prefetch(ys[:len(blocks)])
 	for i := range blocks {
-		p := names.probe(ys[i])
-		if _, ok := p.next(); ok { // at worst another name with the same tag: then it takes longer
+		if !names.lacks(ys[i]) { // at worst another name with the same tag: then it takes longer
 			return i
 		}
 		if len(w.h.others) > 0 {

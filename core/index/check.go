@@ -167,6 +167,9 @@ func (t *table) check(c *census) error {
 				continue
 			}
 			n++
+			if pos%lineEntries > 0 && entries[pos-1] == 0 {
+				return fmt.Errorf("invariant T: a place before entry %d of its line is empty", pos)
+			}
 			for at := int(p.home(e >> placeBits)); at != pos; at = (at + 1) % len(entries) {
 				if entries[at] == 0 {
 					return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)

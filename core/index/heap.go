@@ -10,8 +10,9 @@ import (
 
 const (
 	pageBytes = 4096
-	minRegion = 16  // pages
-	maxRegion = 512 // pages: 2 MiB, a huge page
+	minRegion = 16      // pages
+	maxRegion = 512     // pages: 2 MiB, a huge page
+	hugeFrom  = 8 << 20 // bytes, from which regions are huge: small ones cost a miss of the address cache at each look
 )
 
 // A heap is all memory of an index outside the Go heap: regions, mapped one by one, which the other structures take pages of.
@@ -46,7 +47,10 @@ func (h *heap) take(pages uint32, must bool) (run, unsafe.Pointer, bool) {
 	defer h.mu.Unlock()
 	r, ok := h.pages.take(pages)
 	if !ok {
-		n := min(max(uint32(h.mapped.Load()/pageBytes/16), minRegion), maxRegion)
+		n := max(uint32(h.mapped.Load()/pageBytes/16), minRegion)
+		if h.mapped.Load() >= hugeFrom {
+			n = maxRegion
+		}
 		if h.limit > 0 && h.full(int(n)*pageBytes) {
 			n = 0
 		}

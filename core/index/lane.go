@@ -26,7 +26,6 @@ type lane struct {
 	mask  uint64 // the lane's slots in each word of a set
 	names table  // engine hash -> place
 	dead  []deadName
-	sink  uint64 // keeps what peeking loads
 	_     [64]byte
 }
 

@@ -59,13 +59,13 @@ func (w *writer) removeRun(at place, gone []block.EngineHash) int {
 
 // erase takes names out of the table.
 func (w *writer) erase(places []place, of []block.EngineHash) {
-	sum := uint64(0)
+	var ys [sectionBlocks]uint64
 	for i := range places {
-		sum += w.l.names.peek(mixed(uint64(of[i])))
+		ys[i] = mixed(uint64(of[i]))
 	}
-	w.l.sink = sum
+	w.l.names.prefetch(ys[:len(places)])
 	for i, at := range places {
-		w.l.names.remove(mixed(uint64(of[i])), at)
+		w.l.names.remove(ys[i], at)
 	}
 }
 
@@ -188,20 +188,28 @@ func (w *writer) leaveNames(s *shard, p *path, set setID, first place, n int) {
 	}
 }
 
-// bury takes the names that were collected out of the table.
+// bury takes the names that were collected out of the table. The next ones are on their way into the cache meanwhile.
 func (w *writer) bury() {
 	names := &w.l.names
-	for dead := w.l.dead; len(dead) > 0; {
-		n := min(len(dead), sectionBlocks)
-		sum := uint64(0)
-		for _, d := range dead[:n] {
-			sum += names.peek(mixed(uint64(d.name)))
+	dead := w.l.dead
+	var ys [2][sectionBlocks]uint64
+	load := func(k int) {
+		n := min(len(dead)-k, sectionBlocks)
+		if n <= 0 {
+			return
 		}
-		w.l.sink = sum
-		for _, d := range dead[:n] {
-			names.remove(mixed(uint64(d.name)), d.at)
+		next := ys[k/sectionBlocks&1][:n]
+		for i, d := range dead[k:][:n] {
+			next[i] = mixed(uint64(d.name))
 		}
-		dead = dead[n:]
+		names.prefetch(next)
 	}
-	w.l.dead = w.l.dead[:0]
+	load(0)
+	for k := 0; k < len(dead); k += sectionBlocks {
+		load(k + sectionBlocks)
+		for i, d := range dead[k:min(k+sectionBlocks, len(dead))] {
+			names.remove(ys[k/sectionBlocks&1][i], d.at)
+		}
+	}
+	w.l.dead = dead[:0]
 }

@@ -41,6 +41,7 @@ type space struct {
 	empty  []uint32
 	small  uint32 // units of a chunk that may stay when nothing is handed out
 	gone   int    // units within free runs whose memory is given back to the system: only of a heap
+	words  int    // of the chunks' free
 }
 
 type chunk struct {
@@ -217,6 +218,7 @@ func (s *space) add(base unsafe.Pointer, units uint32, from run) uint32 {
 		s.chunks = append(s.chunks, chunk{})
 	}
 	s.chunks[k] = chunk{base: base, units: units, free: make([]uint64, (units+63)/64), from: from}
+	s.words += len(s.chunks[k].free)
 	flip(s.chunks[k].free, 0, units)
 	s.link(run(k<<unitBits), units)
 	s.empty = append(s.empty, k)
@@ -227,6 +229,7 @@ func (s *space) add(base unsafe.Pointer, units uint32, from run) uint32 {
 func (s *space) drop(k uint32) chunk {
 	c := s.chunks[k]
 	s.unlink(run(k << unitBits))
+	s.words -= len(c.free)
 	s.chunks[k] = chunk{}
 	s.unused = append(s.unused, k)
 	if len(s.unused) == len(s.chunks) {
@@ -237,11 +240,7 @@ func (s *space) drop(k uint32) chunk {
 
 // own counts what the space itself keeps on the Go heap.
 func (s *space) own() int {
-	n := cap(s.chunks)*int(unsafe.Sizeof(chunk{})) + cap(s.unused)*4
-	for i := range s.chunks {
-		n += len(s.chunks[i].free) * 8
-	}
-	return n
+	return cap(s.chunks)*int(unsafe.Sizeof(chunk{})) + cap(s.unused)*4 + s.words*8
 }
 
 // flip inverts n bits from bit i on.

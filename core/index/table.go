@@ -3,6 +3,8 @@ package index
 import (
 	"sync"
 	"unsafe"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/prefetch"
 )
 
 // An entry of a table is tag<<placeBits | place; 0 is none, since no place is 0.
@@ -14,8 +16,8 @@ import (
 // A table is cut into parts by other bits of the hash. Each grows and shrinks alone, by a quarter, so that no store waits
 // for a large copy, and there is never much more memory than entries.
 //
-// Invariant T: a part holds n entries, each reachable from its home line without an empty place between; one place is
-// always empty.
+// Invariant T: a part holds n entries, each reachable from its home line without an empty place between, before
+// which there is none in a line either; one place is always empty.
 //
 // Guard: its owner's lock.
 type table struct {
@@ -55,6 +57,111 @@ func (p *part) home(tag uint64) uint32 { return uint32(tag*uint64(p.lines)>>tagB
 
 func (p *part) entries() []uint64 { return unsafe.Slice((*uint64)(p.base), p.lines*lineEntries) }
 
+// A line is looked at as a whole, without branches: where something is in it cannot be predicted.
+type line [lineEntries]uint64
+
+func (p *part) line(tag uint64) *line {
+	return (*line)(unsafe.Add(p.base, uintptr(p.home(tag))*8))
+}
+
+// used counts the entries of a line: they are at its beginning.
+func (l *line) used() int {
+	n := 0
+	if l[0] != 0 {
+		n = 1
+	}
+	if l[1] != 0 {
+		n = 2
+	}
+	if l[2] != 0 {
+		n = 3
+	}
+	if l[3] != 0 {
+		n = 4
+	}
+	if l[4] != 0 {
+		n = 5
+	}
+	if l[5] != 0 {
+		n = 6
+	}
+	if l[6] != 0 {
+		n = 7
+	}
+	if l[7] != 0 {
+		n = 8
+	}
+	return n
+}
+
+// find gives where an entry is in a line, lineEntries if it is not.
+func (l *line) find(e uint64) int {
+	n := lineEntries
+	if l[0] == e {
+		n = 0
+	}
+	if l[1] == e {
+		n = 1
+	}
+	if l[2] == e {
+		n = 2
+	}
+	if l[3] == e {
+		n = 3
+	}
+	if l[4] == e {
+		n = 4
+	}
+	if l[5] == e {
+		n = 5
+	}
+	if l[6] == e {
+		n = 6
+	}
+	if l[7] == e {
+		n = 7
+	}
+	return n
+}
+
+// near tells whether an entry of a line has a tag, or all places of it are taken.
+func (l *line) near(tag uint64) bool {
+	any := l[7]
+	if l[0]>>placeBits == tag {
+		any = 1
+	}
+	if l[1]>>placeBits == tag {
+		any = 1
+	}
+	if l[2]>>placeBits == tag {
+		any = 1
+	}
+	if l[3]>>placeBits == tag {
+		any = 1
+	}
+	if l[4]>>placeBits == tag {
+		any = 1
+	}
+	if l[5]>>placeBits == tag {
+		any = 1
+	}
+	if l[6]>>placeBits == tag {
+		any = 1
+	}
+	return any != 0
+}
+
+// lacks tells that no place has the hash's tag.
+func (t *table) lacks(y uint64) bool {
+	p := t.part(y)
+	if p.lines == 0 || !p.line(tagOf(y)).near(tagOf(y)) {
+		return true
+	}
+	all := t.probe(y)
+	_, ok := all.next()
+	return !ok
+}
+
 // A probe goes through the places of a hash.
 type probe struct {
 	entries []uint64
@@ -90,14 +197,16 @@ func (p *probe) next() (place, bool) {
 	}
 }
 
-// peek loads the first entry of a hash. A look at many hashes, one after the other, costs less if each was peeked at
-// before: the loads do not wait for each other. The sum of what it gives must be kept somewhere, or nothing is loaded.
-func (t *table) peek(y uint64) uint64 {
-	p := t.part(y)
-	if p.lines == 0 {
-		return 0
+// prefetch has the lines where some hashes are loaded, of at most sectionBlocks, for those who look at all of them soon. An entry
+// is in its home line, mostly, or in the next.
+func (t *table) prefetch(ys []uint64) {
+	var at [2 * sectionBlocks]uintptr
+	for i, y := range ys {
+		p := t.part(y)
+		at[2*i] = uintptr(p.base) + uintptr(p.home(tagOf(y)))*8
+		at[2*i+1] = at[2*i] + lineBytes
 	}
-	return *(*uint64)(unsafe.Add(p.base, uintptr(p.home(tagOf(y)))*8))
+	prefetch.Lines(at[:2*len(ys)])
 }
 
 // insert adds an entry; it fails if there is no room and no memory for more.
@@ -113,6 +222,11 @@ func (t *table) insert(y uint64, at place, must bool) bool {
 }
 
 func (p *part) put(e uint64) {
+	l := p.line(e >> placeBits)
+	if n := l.used(); n < lineEntries {
+		l[n] = e
+		return
+	}
 	entries := p.entries()
 	pos := p.home(e >> placeBits)
 	for entries[pos] != 0 {
@@ -126,16 +240,26 @@ func (p *part) put(e uint64) {
 // remove takes out an entry that is there.
 func (t *table) remove(y uint64, at place) {
 	p := t.part(y)
-	entries := p.entries()
 	tag := tagOf(y)
 	e := tag<<placeBits | uint64(at)
-	hole := p.home(tag)
-	for entries[hole] != e {
-		if hole++; hole == uint32(len(entries)) {
+	l := p.line(tag)
+	if i, n := l.find(e), l.used(); i < lineEntries && n < lineEntries {
+		last := &l[n-1]
+		l[i] = *last
+		*last = 0
+	} else {
+		entries := p.entries()
+		hole := p.home(tag) + uint32(i)
+		if hole == uint32(len(entries)) {
 			hole = 0
 		}
+		for entries[hole] != e {
+			if hole++; hole == uint32(len(entries)) {
+				hole = 0
+			}
+		}
+		p.close(entries, hole)
 	}
-	p.close(entries, hole)
 	p.n--
 	t.n--
 	if p.n == 0 || p.lines > 2 && p.n < p.lines*lineEntries/3 {

@@ -1,0 +1,31 @@
+package prefetch
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// A prefetch has no effect that a test could see, but it must end, and fault nowhere.
+func TestAnyAddress(t *testing.T) {
+	there := make([]uint64, 1000)
+	for n := range 40 {
+		addresses := []uintptr{0, 1, ^uintptr(0), 1 << 63}[:min(n, 4)]
+		for i := range n {
+			addresses = append(addresses, uintptr(unsafe.Pointer(&there[i*17%len(there)])))
+		}
+		Lines(addresses)
+	}
+}
+
+func BenchmarkLines(b *testing.B) {
+	there := make([]uint64, 1<<22)
+	var addresses [32]uintptr
+	x := uint64(1)
+	for b.Loop() {
+		for i := range addresses {
+			x = x*6364136223846793005 + 1
+			addresses[i] = uintptr(unsafe.Pointer(&there[x>>42]))
+		}
+		Lines(addresses[:])
+	}
+}
