@@ -216,7 +216,8 @@ func (w *writer) storeBlocks(hasParent bool, parent block.EngineHash, blocks []e
 		return 0, nil
 	}
 	total := len(blocks)
-	fresh := 0 // names of the next blocks that are known to name nothing
+	fresh := 0                    // names of the next blocks that are known to name nothing
+	var seqs []block.SequenceHash // of the next blocks, if they are known
 	for len(blocks) > 0 {
 		s := w.enter(number, 1)
 		next, seq, before, ok := s.after(at, blocks[0].Hash)
@@ -228,22 +229,31 @@ func (w *writer) storeBlocks(hasParent bool, parent block.EngineHash, blocks []e
 			}
 			n, look = w.hold(s, next, blocks, fresh)
 		case fresh > 0:
-			n, next = w.create(s, at, seq, before, blocks[:fresh])
+			if len(seqs) == 0 {
+				seqs = w.chain(seq, blocks[:fresh])
+			}
+			n, next = w.create(s, at, before, seqs[:fresh], blocks[:fresh])
 		}
 		if n == 0 && look && fresh == 0 && !w.short {
 			w.exit() // looking at names may take long: they are not near each other
-			if fresh = w.fresh(blocks); fresh > 0 {
+			ahead := blocks[:min(len(blocks), sectionBlocks)]
+			w.reach(ahead)
+			if seqs = nil; !ok {
+				seqs = w.chain(seq, ahead) // while they are on their way
+			}
+			if fresh = w.fresh(ahead); fresh > 0 {
 				continue
 			}
 		}
 		if n == 0 && !w.short {
+			seqs = nil // storeOne has its own
 			if next, ok = w.storeOne(number, at, &blocks[0]); ok {
 				n = 1
 			}
 		}
 		if n > 0 {
 			at = spot{next.path, next.offset + uint32(n) - 1}
-			blocks, fresh = blocks[n:], max(0, fresh-n)
+			blocks, fresh, seqs = blocks[n:], max(0, fresh-n), seqs[min(n, len(seqs)):]
 		}
 		if w.short {
 			break
@@ -255,17 +265,19 @@ func (w *writer) storeBlocks(hasParent bool, parent block.EngineHash, blocks []e
 	return total - len(blocks), nil
 }
 
-// fresh counts the leading blocks, at most a section, whose names neither the lane's table nor the slot has.
-func (w *writer) fresh(blocks []event.Block) int {
-	blocks = blocks[:min(len(blocks), sectionBlocks)]
-	names := &w.l.names
-	var ys [sectionBlocks]uint64
+// reach has the places of names loaded that fresh looks at next, at most a section.
+func (w *writer) reach(blocks []event.Block) {
+	ys := w.l.ys[:len(blocks)]
 	for i := range blocks {
 		ys[i] = mixed(uint64(blocks[i].Engine))
 	}
-	names.prefetch(ys[:len(blocks)])
+	w.l.names.prefetch(ys)
+}
+
+// fresh counts the leading blocks whose names neither the lane's table nor the slot has.
+func (w *writer) fresh(blocks []event.Block) int {
 	for i := range blocks {
-		if !names.lacks(ys[i]) { // at worst another name with the same tag: then it takes longer
+		if !w.l.names.lacks(w.l.ys[i]) { // at worst another name with the same tag: then it takes longer
 			return i
 		}
 		if len(w.h.others) > 0 {
@@ -277,10 +289,21 @@ func (w *writer) fresh(blocks []event.Block) int {
 	return len(blocks)
 }
 
+// chain gives the sequence hashes of blocks, at most a section, the first of which is known. They are valid until the next call.
+func (w *writer) chain(seq block.SequenceHash, blocks []event.Block) []block.SequenceHash {
+	seqs := w.l.seqs[:len(blocks)]
+	seqs[0] = seq
+	for i := 1; i < len(seqs); i++ {
+		seq = block.Extend(seq, blocks[i].Hash)
+		seqs[i] = seq
+	}
+	return seqs
+}
+
 // create stores new blocks of fresh names below a spot, and gives how many and the first. None: there is no room.
-func (w *writer) create(s *shard, at spot, seq, before block.SequenceHash, blocks []event.Block) (int, spot) {
+func (w *writer) create(s *shard, at spot, before block.SequenceHash, seqs []block.SequenceHash, blocks []event.Block) (int, spot) {
 	w.spent = sectionBlocks
-	first, n := s.create(at, seq, before, blocks, w.slot)
+	first, n := s.create(at, before, seqs, blocks, w.slot)
 	w.exit()
 	if n == 0 {
 		w.short = true
@@ -387,7 +410,7 @@ func (w *writer) storeOne(number uint32, at spot, b *event.Block) (spot, bool) {
 	if !there {
 		one := [1]event.Block{*b}
 		var n uint32
-		if next, n = s.create(at, seq, before, one[:], w.slot); n == 0 {
+		if next, n = s.create(at, before, w.chain(seq, one[:]), one[:], w.slot); n == 0 {
 			w.short = true
 			return spot{}, false
 		}

@@ -26,7 +26,12 @@ type lane struct {
 	mask  uint64 // the lane's slots in each word of a set
 	names table  // engine hash -> place
 	dead  []deadName
-	_     [64]byte
+
+	// What a writer knows of the next blocks.
+	ys   [sectionBlocks]uint64 // of their names
+	seqs [sectionBlocks]block.SequenceHash
+
+	_ [64]byte
 }
 
 type deadName struct {

@@ -167,8 +167,8 @@ func (s *shard) unhang(p *path) {
 
 // create stores blocks that are not there below a spot, for one slot: behind it, if it is the tail of its path, otherwise as a
 // path. It stops before a block that is there, and at the end of the path; it gives the first new block and how many
-// there are, 0 if the bound leaves no room. seq is the first block's sequence hash, before that of the spot.
-func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.Block, slot worker.Slot) (spot, uint32) {
+// there are, 0 if the bound leaves no room. seqs are the blocks' sequence hashes, before is that of the spot.
+func (s *shard) create(at spot, before block.SequenceHash, seqs []block.SequenceHash, blocks []event.Block, slot worker.Slot) (spot, uint32) {
 	room := uint32(min(len(blocks), sectionBlocks, s.x.maxPath))
 	behind := false
 	if at.path != 0 {
@@ -177,13 +177,9 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 			room = min(room, uint32(s.x.maxPath)-n)
 		}
 	}
-	var seqs [sectionBlocks]block.SequenceHash
-	seqs[0] = seq
-	n := uint32(1)
-	for ; n < room; n++ {
-		seqs[n] = block.Extend(seqs[n-1], blocks[n].Hash)
-		if s.lost && s.headed(seqs[n], seqs[n-1], blocks[n].Hash) != 0 {
-			break
+	n := room
+	if s.lost {
+		for n = 1; n < room && s.headed(seqs[n], seqs[n-1], blocks[n].Hash) == 0; n++ {
 		}
 	}
 	first := spot{at.path, at.offset + 1}
@@ -191,7 +187,7 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 		behind = false
 	}
 	if !behind {
-		id := s.newPath(seq, n)
+		id := s.newPath(seqs[0], n)
 		if id == 0 {
 			return spot{}, 0
 		}
@@ -216,7 +212,7 @@ func (s *shard) create(at spot, seq, before block.SequenceHash, blocks []event.B
 	s.blocks += int(n)
 	s.pairs += int(n)
 	if !behind && p.root(a) {
-		s.x.root(seq).Add(1)
+		s.x.root(seqs[0]).Add(1)
 	}
 	return first, n
 }
