@@ -33,7 +33,7 @@ type census struct {
 	lines int             // of tables
 	held  []int           // by slot
 	names []map[place]int // by lane: places that a slot of the lane knows by the path's name
-	roots [rootCounts]int32
+	roots [1 << rootBits]uint32
 }
 
 // check verifies all invariants, by number. It takes all locks, in their order.
@@ -69,8 +69,8 @@ func (x *tree) check() error {
 		}
 	}
 	for i := range c.roots {
-		if got := x.roots[i].Load(); got != c.roots[i] {
-			return fmt.Errorf("invariant H2: %d roots, counted %d", c.roots[i], got)
+		if got, begun := x.roots[i], x.begun[i>>6].Load()>>(i&63)&1 != 0; got != c.roots[i] || begun != (got > 0) {
+			return fmt.Errorf("invariant H2: %d roots, counted %d, begun %t", c.roots[i], got, begun)
 		}
 	}
 	return x.checkMemory(&c)
@@ -269,7 +269,7 @@ func (s *shard) checkPath(id uint32, p *path, c *census, seen map[block.Sequence
 	}
 	seq := block.SequenceHash(a.hashes()[0])
 	if p.root(a) {
-		c.roots[mixedRoot(uint64(p.head))%rootCounts]++
+		c.roots[rootOf(p.head)]++
 	} else {
 		seq = block.Extend(a.marks()[0], a.hashes()[0])
 	}

@@ -211,7 +211,7 @@ func (x *tree) name(slot worker.Slot, q Query, h *holder) (name block.EngineHash
 	s := &x.shards[x.shardOf(block.SequenceHash(q.Hashes[0]))]
 	s.rlock()
 	defer s.mu.RUnlock()
-	t := trail{s: s, q: q}
+	t := trail{s: s, q: &q}
 	for t.next() {
 		if n := s.reach(t.path, slot); n < t.count {
 			return 0, false, false

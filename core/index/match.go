@@ -9,20 +9,23 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// Match implements Index: it follows the query from path to path, keeps the slots that hold all of it so far, and writes a
-// row for those that drop out. One shard is read-locked meanwhile.
+// Match implements Index. What nobody holds the first block of, it answers without a lock.
 func (x *tree) Match(dst []Overlap, q Query) []Overlap {
-	if len(q.Hashes) == 0 {
+	if len(q.Hashes) == 0 || !x.begins(block.SequenceHash(q.Hashes[0])) {
 		return dst
 	}
-	first := block.SequenceHash(q.Hashes[0])
-	if x.root(first).Load() == 0 {
-		return dst
-	}
+	return x.match(dst, &q)
+}
+
+// match follows the query from path to path, keeps the slots that hold all of it so far, and writes a row for those that
+// drop out. One shard is read-locked meanwhile.
+//
+//go:noinline
+func (x *tree) match(dst []Overlap, q *Query) []Overlap {
 	if len(q.Sequences) != len(q.Hashes) {
 		q.Sequences = nil
 	}
-	s := &x.shards[x.shardOf(first)]
+	s := &x.shards[x.shardOf(block.SequenceHash(q.Hashes[0]))]
 	s.rlock()
 	// Every slot in a set was known before it got in: read under the lock, this bounds them all.
 	switch words := (len(*x.holders.Load()) + 63) / 64; {
@@ -41,26 +44,28 @@ func (x *tree) Match(dst []Overlap, q Query) []Overlap {
 // matchMany is a function of its own, as is matchMost, so that few slots do not pay for clearing a wide array.
 //
 //go:noinline
-func (s *shard) matchMany(dst []Overlap, q Query, words int) []Overlap {
+func (s *shard) matchMany(dst []Overlap, q *Query, words int) []Overlap {
 	var active [64]uint64
 	return s.match(dst, q, active[:words])
 }
 
 //go:noinline
-func (s *shard) matchMost(dst []Overlap, q Query, words int) []Overlap {
+func (s *shard) matchMost(dst []Overlap, q *Query, words int) []Overlap {
 	var active [MaxSlots / 64]uint64
 	return s.match(dst, q, active[:words])
 }
 
 // match needs active zeroed.
-func (s *shard) match(dst []Overlap, q Query, active []uint64) []Overlap {
+func (s *shard) match(dst []Overlap, q *Query, active []uint64) []Overlap {
 	var set setID // of the block before; 0 at the first
 	t := trail{s: s, q: q}
 	for t.next() {
-		p := t.path
+		if t.path.segs == 1 && t.path.sets[0] == set {
+			continue
+		}
 		var room [inline]seg
 		from := uint32(0)
-		for _, g := range s.view(p, &room) {
+		for _, g := range s.view(t.path, &room) {
 			if g.set != set {
 				at := uint32(t.depth) + from
 				if at == 0 {
@@ -94,7 +99,7 @@ func (s *shard) match(dst []Overlap, q Query, active []uint64) []Overlap {
 // A trail follows a query through the paths of a shard.
 type trail struct {
 	s     *shard
-	q     Query
+	q     *Query
 	id    uint32
 	path  *path
 	a     arrays // of path
@@ -162,13 +167,13 @@ func (t *trail) extent() uint32 {
 
 // common counts the leading blocks that two runs of one length share, of which the first n are known to be.
 func common(a, b []block.Hash, n int) int {
-	step := 32
+	step := 64
 	for n < len(a) { // forwards in growing steps, by the runtime's comparison of memory
 		end := min(n+step, len(a))
 		if !equal(a[n:end], b[n:end]) {
 			break
 		}
-		n, step = end, step*2
+		n, step = end, step*4
 	}
 	if n == len(a) {
 		return n

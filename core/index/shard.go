@@ -212,7 +212,7 @@ func (s *shard) create(at spot, before block.SequenceHash, seqs []block.Sequence
 	s.blocks += int(n)
 	s.pairs += int(n)
 	if !behind && p.root(a) {
-		s.x.root(seqs[0]).Add(1)
+		s.x.countRoot(seqs[0], 1)
 	}
 	return first, n
 }
@@ -402,7 +402,7 @@ func (s *shard) cut(p *path, n uint32) {
 func (s *shard) free(id uint32, p *path) {
 	a := s.arrays(p)
 	if p.root(a) {
-		s.x.root(p.head).Add(-1)
+		s.x.countRoot(p.head, -1)
 	}
 	s.heads.remove(mixed(uint64(p.head)), place(id))
 	s.x.arena.put(p.run, uint32(p.units))

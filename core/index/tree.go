@@ -19,10 +19,10 @@ const (
 	// sectionBlocks bounds what a writer does under a shard's lock, to a few microseconds: a reader waits no longer.
 	sectionBlocks = 32
 
-	laneCount  = 2    // one lane takes several million blocks a second; what slots of two lanes hold is named twice
-	nameParts  = 512  // of a lane's table
-	headParts  = 16   // of a shard's table
-	rootCounts = 2048 // counters of prompts' first blocks
+	laneCount = 2   // one lane takes several million blocks a second; what slots of two lanes hold is named twice
+	nameParts = 512 // of a lane's table
+	headParts = 16  // of a shard's table
+	rootBits  = 13  // of the number of a counter of prompts' first blocks; the upper ones are the shard's
 )
 
 // Errors of an index that New gives.
@@ -55,7 +55,7 @@ type Options struct {
 // Invariants across shards and lanes (check verifies each by number; B, S, T, U, P and N are beside their types):
 //
 //	H1  a holder's held counts the blocks it is in the set of.
-//	H2  roots counts, by hash, the paths that begin a prompt.
+//	H2  roots counts, by hash, the paths that begin a prompt, and begun has the hashes of those.
 type tree struct {
 	shards  [shardCount]shard
 	lanes   [8]lane
@@ -66,7 +66,8 @@ type tree struct {
 	heap  *heap // an object of its own, since it is released when the tree is collected
 	arena arena
 	lines lines
-	roots [rootCounts]atomic.Int32
+	begun [1 << rootBits / 64]atomic.Uint64 // a bit for each of roots that is not zero
+	roots [1 << rootBits]uint32             // guarded by the lock of the shard
 
 	clock   atomic.Uint32 // stores so far
 	evictor evictor
@@ -99,9 +100,26 @@ func newTree(o Options, lanes, longest int) *tree {
 	return x
 }
 
-// root gives the counter for prompts that begin with a block. Zero: none does.
-func (x *tree) root(seq block.SequenceHash) *atomic.Int32 {
-	return &x.roots[mixedRoot(uint64(seq))%rootCounts]
+// rootOf gives the number of the counter for prompts that begin with a block. A shard's counters are its own, or all are
+// those of the only one.
+func rootOf(seq block.SequenceHash) uint32 { return uint32(mixedRoot(uint64(seq)) >> (64 - rootBits)) }
+
+// begins tells whether a prompt may begin with a block.
+func (x *tree) begins(seq block.SequenceHash) bool {
+	at := rootOf(seq)
+	return x.begun[at>>6].Load()>>(at&63)&1 != 0
+}
+
+// countRoot counts a path that begins a prompt, or that did. Its shard is locked.
+func (x *tree) countRoot(seq block.SequenceHash, by int) {
+	at := rootOf(seq)
+	x.roots[at] += uint32(by)
+	word, bit := &x.begun[at>>6], uint64(1)<<(at&63)
+	if x.roots[at] > 0 {
+		word.Store(word.Load() | bit)
+	} else {
+		word.Store(word.Load() &^ bit)
+	}
 }
 
 // shardOf gives the number of the shard for prompts that begin with a block.
