@@ -276,6 +276,15 @@ func (s *shard) checkPath(id uint32, p *path, c *census, seen map[block.Sequence
 	if seq != p.head || s.headed(p.head, a.marks()[0], a.hashes()[0]) != id {
 		return fmt.Errorf("invariant B2: head %d", p.head)
 	}
+	if !s.lost && (p.parent == 0) != p.root(a) {
+		return fmt.Errorf("invariant B7: parent %d", p.parent)
+	}
+	if !s.lost && p.parent != 0 {
+		parent := s.path(p.parent)
+		if p.at >= parent.n || s.seqAt(parent, uint32(p.at)) != a.marks()[0] {
+			return fmt.Errorf("invariant B7: block %d of parent %d, of %d", p.at, p.parent, parent.n)
+		}
+	}
 	for o := range p.n {
 		if o > 0 {
 			seq = block.Extend(seq, a.hashes()[o])

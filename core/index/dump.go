@@ -21,6 +21,7 @@ type dumper struct {
 	events []event.Event
 	blocks []event.Block // of all events; never moved
 	todo   []branch
+	next   []branch      // of the block in hand
 	more   []event.Event // names beside the chain's, of the event in hand
 }
 
@@ -42,7 +43,7 @@ func (x *tree) Dump(slot worker.Slot, firstID uint64) []event.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := dumper{h: h, slot: slot, nextID: firstID}
-	if n := int(h.held.Load()) + len(h.others); n > 0 {
+	if n := int(h.held.Load()); n > 0 {
 		d.blocks = make([]event.Block, 0, n)
 		for i := range x.shards {
 			d.shard(&x.shards[i])
@@ -55,19 +56,15 @@ func (x *tree) Dump(slot worker.Slot, firstID uint64) []event.Event {
 // shard walks depth first. A chain goes on with the child of the least content hash, and the others begin events of their
 // own: so the events do not depend on how the blocks came to be there.
 func (d *dumper) shard(s *shard) {
-	d.s, d.v = s, s.survey(d.slot)
-	for _, id := range d.v.roots {
-		d.todo = append(d.todo, branch{spot: spot{id, 0}, hash: s.first(id)})
-	}
-	slices.SortFunc(d.todo, byHash)
+	d.s = s
+	s.survey(&d.v, d.slot)
+	d.begin()
 	for len(d.todo) > 0 {
 		b := d.todo[len(d.todo)-1]
 		d.todo = d.todo[:len(d.todo)-1]
 		ev := event.Event{Kind: event.Stored, HasParent: b.hasParent, Parent: b.parent}
 		from := len(d.blocks)
-		for more := true; more; {
-			more = d.path(&b)
-		}
+		d.follow(&b)
 		ev.Blocks = d.blocks[from:len(d.blocks):len(d.blocks)]
 		d.add(ev)
 		for _, ev := range d.more {
@@ -77,13 +74,22 @@ func (d *dumper) shard(s *shard) {
 	}
 }
 
+// begin makes branches of the roots.
+func (d *dumper) begin() {
+	d.s.rlock()
+	defer d.s.mu.RUnlock()
+	for _, id := range d.v.roots {
+		d.todo = append(d.todo, branch{spot: spot{id, 0}, hash: d.s.first(d.s.path(id))})
+	}
+	slices.SortFunc(d.todo, byHash)
+	d.events = slices.Grow(d.events, len(d.v.roots)+len(d.v.kids)) // no path begins more than one, but for other names
+}
+
 func byHash(a, b branch) int { return cmp.Compare(a.hash, b.hash) }
 
-// first gives the content of a path's first block, whose shard is not locked.
-func (s *shard) first(id uint32) block.Hash {
-	s.rlock()
-	defer s.mu.RUnlock()
-	a := s.arrays(s.path(id))
+// first gives the content of a path's first block.
+func (s *shard) first(p *path) block.Hash {
+	a := s.arrays(p)
 	return a.hashes()[0]
 }
 
@@ -93,39 +99,54 @@ func (d *dumper) add(ev event.Event) {
 	d.events = append(d.events, ev)
 }
 
+// dumpSection is after how many blocks a dump lets writers at the shard, at the end of a path.
+const dumpSection = 256
+
+// follow writes the blocks of a chain from a branch on.
+func (d *dumper) follow(b *branch) {
+	for more := true; more; {
+		d.s.rlock()
+		for from := len(d.blocks); more && len(d.blocks)-from < dumpSection; {
+			more = d.path(b)
+		}
+		d.s.mu.RUnlock()
+	}
+}
+
 // path writes the blocks of a path that the slot holds without a hole, from a branch up to where the chain leaves the path. It
 // moves the branch on to where it goes, and tells whether it does.
 func (d *dumper) path(b *branch) bool {
 	s := d.s
-	s.rlock()
-	defer s.mu.RUnlock()
 	p := s.path(b.path)
 	n := s.reach(p, d.slot)
 	a := s.arrays(p)
 	kids := d.v.of(b.path)
-	for len(kids) > 0 && kids[0].at < b.offset {
+	for len(kids) > 0 && kids[0].at() < b.offset {
 		kids = kids[1:]
 	}
 	for {
 		end := n
-		if len(kids) > 0 && kids[0].at < n {
-			end = kids[0].at + 1
+		if len(kids) > 0 && kids[0].at() < n {
+			end = kids[0].at() + 1
 		}
 		d.write(b, p, a, end)
-		var next []branch
+		next := d.next[:0]
 		if end < n {
 			next = append(next, branch{spot{b.path, end}, a.hashes()[end], true, b.parent})
 		}
-		for ; len(kids) > 0 && kids[0].at+1 == end; kids = kids[1:] {
-			if kid := s.path(kids[0].id); s.holds(kid, d.slot) {
-				next = append(next, branch{spot{kids[0].id, 0}, s.arrays(kid).hashes()[0], true, b.parent})
+		for ; len(kids) > 0 && kids[0].at()+1 == end; kids = kids[1:] {
+			if kid := s.path(kids[0].id()); s.holds(kid, d.slot) {
+				next = append(next, branch{spot{kids[0].id(), 0}, s.first(kid), true, b.parent})
 			}
 		}
+		d.next = next
 		if len(next) == 0 {
 			return false
 		}
-		slices.SortFunc(next, byHash)
-		d.todo = append(d.todo, next[1:]...)
+		if len(next) > 1 {
+			slices.SortFunc(next, byHash)
+			d.todo = append(d.todo, next[1:]...)
+		}
 		here := b.path
 		if *b = next[0]; b.path != here {
 			return true
@@ -136,11 +157,14 @@ func (d *dumper) path(b *branch) bool {
 // write writes the blocks of a path from a branch to end.
 func (d *dumper) write(b *branch, p *path, a arrays, end uint32) {
 	from := len(d.blocks)
-	names := a.names()[b.offset:end]
-	for i, h := range a.hashes()[b.offset:end] {
-		d.blocks = append(d.blocks, event.Block{Engine: names[i], Hash: h})
+	hashes, names := a.hashes()[b.offset:end], a.names()[b.offset:end]
+	blocks := slices.Grow(d.blocks, len(hashes))[:from+len(hashes)]
+	d.blocks, blocks = blocks, blocks[from:]
+	names = names[:len(blocks)]
+	hashes = hashes[:len(blocks)]
+	for i := range blocks {
+		blocks[i] = event.Block{Engine: names[i], Hash: hashes[i]}
 	}
-	blocks := d.blocks[from:]
 	if p.odd && len(d.h.odd) > 0 {
 		d.rename(blocks, placeOf(d.s.number, b.path, b.offset), *b)
 	}

@@ -49,6 +49,7 @@ type seg struct {
 //	B5  parent is 0 or a path of the shard, living or a ghost, which was that of the block before; kids counts the paths whose parent
 //	    this is. A path with kids that lost its blocks is a ghost: n is 0, and nothing else of it is kept.
 //	B6  odd is set if some holder knows a block of the path by more, or by others, than its name in the path, once.
+//	B7  while the shard's lost is unset, the block before is that of parent at the offset at; there is none without a parent.
 type path struct {
 	head, tail block.SequenceHash
 	run        run

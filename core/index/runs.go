@@ -50,7 +50,8 @@ type task struct {
 }
 
 func (r *runner) shard(s *shard) {
-	r.s, r.v, r.holders = s, s.survey(everyone), *r.x.holders.Load()
+	r.s, r.holders = s, *r.x.holders.Load()
+	s.survey(&r.v, everyone)
 	r.words = (len(r.holders) + 63) / 64
 	r.active = make([]uint64, r.words)
 	r.sets = r.sets[:0]
@@ -84,12 +85,12 @@ func (r *runner) walk(t task) {
 		}
 		r.stretch(t.id, p, from, g.end, parent)
 		set := -1
-		for len(kids) > 0 && kids[0].at < g.end {
+		for len(kids) > 0 && kids[0].at() < g.end {
 			if set < 0 {
 				set = len(r.sets)
 				r.sets = append(r.sets, r.active...)
 			}
-			r.todo = append(r.todo, task{kids[0].id, spot{t.id, kids[0].at}, set})
+			r.todo = append(r.todo, task{kids[0].id(), spot{t.id, kids[0].at()}, set})
 			kids = kids[1:]
 		}
 		from, parent = g.end, spot{t.id, g.end - 1}
