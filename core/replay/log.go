@@ -134,7 +134,7 @@ const slab = 256
 // copyOf copies blocks into memory that small events share: as long as one of them is kept, all of it is.
 func (l *Log) copyOf(blocks []event.Block) []event.Block {
 	n := len(blocks)
-	if n > slab/4 {
+	if n == 0 || n > slab/4 {
 		return slices.Clone(blocks)
 	}
 	if n > len(l.room) {

@@ -122,3 +122,31 @@ func TestRangesOfEventsAndReplay(t *testing.T) {
 		}
 	}
 }
+
+func TestBindEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		base string
+		rank uint32
+		want string
+	}{
+		{"tcp://*:5557", 3, "tcp://*:5560"},
+		{"tcp://0.0.0.0:5557", 0, "tcp://0.0.0.0:5557"},
+		{"tcp://127.0.0.1:5557", 2, "tcp://127.0.0.1:5559"},
+		{"tcp://127.0.0.1:0", 7, "tcp://127.0.0.1:0"},
+		{"tcp://*:0", 7, "tcp://*:0"},
+		{"ipc:///tmp/x", 0, "ipc:///tmp/x"},
+	} {
+		got, err := BindEndpoint(c.base, c.rank)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+		require.Equal(t, got == c.base && c.rank == 7, TakesFreePort(got))
+	}
+	for _, c := range []struct {
+		base string
+		rank uint32
+	}{{"nonsense", 0}, {"tcp://*:65535", 1}, {"tcp://127.0.0.1:65535", 1}, {"tcp://*:1", 1<<32 - 1}, {"ipc:///tmp/x", 1}, {"inproc://x", 0}} {
+		_, err := BindEndpoint(c.base, c.rank)
+		require.ErrorIs(t, err, ErrEndpoint, c.base)
+	}
+	require.False(t, TakesFreePort("nonsense"))
+}

@@ -60,6 +60,9 @@ async def runtime(endpoint: Endpoint) -> None:
     publisher = KvEventPublisher(endpoint, kv_block_size=16)
     publisher.publish_stored([1] * 16, [16], [1], parent_hash=None)
     publisher.publish_removed(1)  # type: ignore[arg-type]
+    served = KvEventPublisher("tcp://*:5557", 7, 16, query_endpoint="tcp://*:7557", zmq_endpoint="tcp://engine:5557")
+    assert_type(served.info(), dict[str, Any])
+    KvEventPublisher(5)  # type: ignore[arg-type]
     DistributedRuntime("mem", "tcp")  # type: ignore[call-arg, arg-type]
 
 
