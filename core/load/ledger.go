@@ -19,8 +19,8 @@ const MaxSlots = 1 << 20
 type Options struct {
 	ExpiryNanos int64 // a booking expires when it is older than this since its last progress; <= 0: DefaultExpiryNanos
 
-	// Ended, if not nil, hears of every request that is booked no more, however it ended. It must not call the ledger.
-	Ended func(id string, at Placement)
+	// Ended, if not nil, hears of every request that is booked no more, however it ended, and when. It must not call the ledger.
+	Ended func(id string, at Placement, now int64)
 }
 
 // Booking says what a request takes of a slot.
@@ -65,8 +65,8 @@ type request struct {
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
 	expiry    int64
-	ended     func(id string, at Placement) // may be nil
-	now       int64                         // the latest time given
+	ended     func(id string, at Placement, now int64) // may be nil
+	now       int64                                    // the latest time given
 	byID      table
 	seed      maphash.Seed // of the hashes in byID
 	requests  []request    // the first is nobody
@@ -329,7 +329,7 @@ func (l *Ledger) release(i uint32, now int64) {
 		l.remote--
 	}
 	if l.ended != nil {
-		l.ended(r.id, Placement{r.rank, r.slot, r.origin})
+		l.ended(r.id, Placement{r.rank, r.slot, r.origin}, now)
 	}
 	*r = request{}
 	l.free = append(l.free, i)

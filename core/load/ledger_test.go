@@ -362,9 +362,10 @@ func filled(slots, perSlot, blocks int) *load.Ledger {
 
 func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 	var ended []string
-	l := load.New(load.Options{ExpiryNanos: 10, Ended: func(id string, at load.Placement) {
+	var times []int64
+	l := load.New(load.Options{ExpiryNanos: 10, Ended: func(id string, at load.Placement, now int64) {
 		require.EqualValues(t, len(ended), at.Slot)
-		ended = append(ended, id)
+		ended, times = append(ended, id), append(times, now)
 	}})
 	for i, id := range []string{"freed", "gone", "another router's", "expired"} {
 		b := load.Booking{ID: id, Slot: worker.Slot(i)}
@@ -381,4 +382,5 @@ func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 	l.Expire(100)
 	require.NoError(t, l.Free("expired", 100), "late")
 	require.Equal(t, []string{"freed", "gone", "another router's", "expired"}, ended)
+	require.Equal(t, []int64{1, 1, 1, 100}, times)
 }

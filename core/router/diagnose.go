@@ -28,9 +28,9 @@ func (r *Router) sample(s *scratch, q *Request, k *rank, hit bool) {
 }
 
 // sampleEnded hears of every booking that ends. r.mu is held.
-func (r *Router) sampleEnded(id string, slot worker.Slot) {
+func (r *Router) sampleEnded(id string, slot worker.Slot, now int64) {
 	if int(slot) < len(r.bySlot) && r.bySlot[slot] != nil {
-		r.bySlot[slot].watch.Ended(id, r.now())
+		r.bySlot[slot].watch.Ended(id, now)
 	}
 }
 
