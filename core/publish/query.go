@@ -2,6 +2,7 @@ package publish
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -9,6 +10,9 @@ import (
 
 // maxAnswers bounds the answers to queries that are in memory at a time: a dump of a million blocks takes 50 MB.
 const maxAnswers = 8
+
+// patience is how long a peer may take for a part of an answer: one that does not read keeps others from theirs no longer.
+const patience = 5 * time.Second
 
 // answer serves one query: see wire.SendRangeAnswer for the frames. A request of another shape gets no answer, one that
 // is no query gets one that says so.

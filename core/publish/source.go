@@ -76,7 +76,7 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 		_, err = s.Publish(Cleared())
 	}
 	if err == nil && cfg.Query != "" {
-		if s.query, err = zmq.ListenRouter(cfg.Query, zmq.Options{}, s.answer); err != nil {
+		if s.query, err = zmq.ListenRouter(cfg.Query, zmq.Options{WriteTimeout: patience}, s.answer); err != nil {
 			err = fmt.Errorf("publish: query socket: %w", err)
 		}
 	}
