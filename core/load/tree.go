@@ -52,8 +52,8 @@ type tree struct {
 	pool   hashPool
 }
 
-// mergeMax bounds what a merge copies: a child longer than this stays an edge of its own, and costs a query one map
-// access per 32 blocks at most.
+// mergeMax bounds what a merge copies: a child longer than this stays an edge of its own, and costs a query one look-up
+// per 32 blocks at most.
 const mergeMax = 32
 
 func newTree() tree {
