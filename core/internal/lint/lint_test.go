@@ -72,7 +72,7 @@ var libraries = map[string][]string{
 	"github.com/prometheus":          {"core/metrics/collector"},
 	"go.yaml.in/yaml":                {"core/queue"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
-	"golang.org/x/sys/cpu":           {"core/internal/xxh3"},
+	"golang.org/x/sys/cpu":           {"core/internal/xxh3", "core/schedule"},
 	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/enginetest"},
 	"C":                              {"capi"},
 }
