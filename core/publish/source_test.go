@@ -357,7 +357,7 @@ func TestQueriesAreAnswered(t *testing.T) {
 
 func TestALargeDumpComesInParts(t *testing.T) {
 	s := startSource(t, 10)
-	const blocks = 50_000
+	const blocks = 20_000
 	list, tokens := make([]block.EngineHash, blocks), make([]block.Token, 2*blocks)
 	for i := range list {
 		list[i], tokens[2*i] = block.EngineHash(math.MaxUint64-uint64(i)), block.Token(i)
@@ -365,7 +365,7 @@ func TestALargeDumpComesInParts(t *testing.T) {
 	_, err := s.Publish(Stored(nil, list, tokens, 2))
 	require.NoError(t, err)
 	var wg sync.WaitGroup
-	for range 2 * maxAnswers {
+	for range maxAnswers + 2 {
 		wg.Go(func() {
 			c := dial(t, s.QueryAddr(), zmq.Dealer)
 			_, a := query(t, c, s, event.RangeQuery{WorkerID: 1 << 60, DPRank: 3})
@@ -377,10 +377,10 @@ func TestALargeDumpComesInParts(t *testing.T) {
 	wg.Wait()
 }
 
-// Peers that ask and do not read must not keep others from an answer for long, nor Close from ending.
+// Peers that ask and do not read must not keep Close from ending.
 func TestCloseDoesNotWaitForQueries(t *testing.T) {
 	s := startSource(t, 10)
-	list, tokens := make([]block.EngineHash, 100_000), make([]block.Token, 200_000)
+	list, tokens := make([]block.EngineHash, 60_000), make([]block.Token, 120_000)
 	for i := range list {
 		list[i] = block.EngineHash(i)
 	}

@@ -25,9 +25,17 @@ func NewWorker(cfg SourceConfig, ranks uint32) (*Worker, error) {
 	if ranks < 1 || ranks > MaxRanks || uint64(w.first)+uint64(ranks)-1 > math.MaxUint32 {
 		return nil, fmt.Errorf("%w: ranks %d from %d on, must be 1..%d up to %d", ErrConfig, ranks, w.first, MaxRanks, uint32(math.MaxUint32))
 	}
+	all := make([]SourceConfig, ranks)
 	taken := map[string]bool{}
-	for rank := w.first; len(w.sources) < int(ranks); rank++ {
-		source, err := startRank(cfg, rank, taken)
+	for i := range all {
+		all[i] = cfg
+		all[i].Rank.DPRank += uint32(i)
+		if err := bind(&all[i], taken); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	for i := range all {
+		source, err := NewSource(all[i])
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -36,23 +44,22 @@ func NewWorker(cfg SourceConfig, ranks uint32) (*Worker, error) {
 	return w, nil
 }
 
-// startRank starts the source of a rank, whose endpoints must not be taken by another one.
-func startRank(cfg SourceConfig, rank uint32, taken map[string]bool) (*Source, error) {
-	cfg.Rank.DPRank = rank
+// bind adds the rank to the ports of a configuration, none of which may be taken by another socket.
+func bind(cfg *SourceConfig, taken map[string]bool) error {
 	for _, endpoint := range []*string{&cfg.Endpoint, &cfg.Replay, &cfg.Query} {
 		if *endpoint == "" {
 			continue
 		}
-		bound, err := zmq.BindEndpoint(*endpoint, rank)
+		bound, err := zmq.BindEndpoint(*endpoint, cfg.Rank.DPRank)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			return err
 		}
-		if free := zmq.TakesFreePort(bound); !free && taken[bound] {
-			return nil, fmt.Errorf("%w: two sockets at %s: leave as many ports between the bases as there are ranks", ErrConfig, bound)
+		if taken[bound] && !zmq.TakesFreePort(bound) {
+			return fmt.Errorf("two sockets at %s: leave as many ports between the bases as there are ranks", bound)
 		}
 		*endpoint, taken[bound] = bound, true
 	}
-	return NewSource(cfg)
+	return nil
 }
 
 // Rank gives the source of a rank, nil if the worker has no such rank.
