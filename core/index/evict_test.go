@@ -8,6 +8,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/index/indextest"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -101,8 +102,11 @@ func TestStoreThatCannotFitIsRefused(t *testing.T) {
 
 // Prompts of one block are paths of their own, which take five times the memory: the bound holds, and little is refused.
 func TestBoundHoldsForShortPrompts(t *testing.T) {
-	const bound, n = 2 << 20, 40_000
-	x := index.New(index.Options{MaxBytes: bound})
+	bound, n := 2<<20, 40_000
+	if indextest.Race {
+		bound, n = 1<<20, 12_000
+	}
+	x := index.New(index.Options{MaxBytes: int64(bound)})
 	full := 0
 	for i := range n {
 		ev := &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: block.EngineHash(i), Hash: block.Hash(i)}}}
