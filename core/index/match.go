@@ -109,8 +109,9 @@ type trail struct {
 
 // next goes to the path that holds the next blocks of the query, false if there is none. depth then is all that was found.
 func (t *trail) next() bool {
-	before := block.SequenceHash(0)
+	before, at := block.SequenceHash(0), spot{}
 	if t.path != nil {
+		at = spot{t.id, t.count - 1}
 		t.depth += int(t.count)
 		if t.depth == len(t.q.Hashes) {
 			return false
@@ -130,7 +131,7 @@ func (t *trail) next() bool {
 			seq = block.Extend(before, h)
 		}
 	}
-	if t.id, t.a = t.s.lead(seq, before, h); t.id == 0 {
+	if t.id, t.a = t.s.lead(seq, before, h, at); t.id == 0 {
 		return false
 	}
 	t.path = t.s.path(t.id)
@@ -167,6 +168,9 @@ func (t *trail) extent() uint32 {
 
 // common counts the leading blocks that two runs of one length share, of which the first n are known to be.
 func common(a, b []block.Hash, n int) int {
+	if equal(a[n:], b[n:]) { // mostly; otherwise it ended early
+		return len(a)
+	}
 	step := 64
 	for n < len(a) { // forwards in growing steps, by the runtime's comparison of memory
 		end := min(n+step, len(a))

@@ -95,23 +95,25 @@ func (a arrays) seqAt(head block.SequenceHash, offset uint32) block.SequenceHash
 // headed gives the path that begins with a block, 0 if none does. before is the sequence hash of the block before it, 0 for
 // the first of a prompt: comparing it and the content too makes a block crafted to collide another block.
 func (s *shard) headed(seq, before block.SequenceHash, h block.Hash) uint32 {
-	id, _ := s.lead(seq, before, h)
+	id, _ := s.lead(seq, before, h, spot{path: ^uint32(0)})
 	return id
 }
 
-// lead is headed, and gives the path's arrays too.
-func (s *shard) lead(seq, before block.SequenceHash, h block.Hash) (uint32, arrays) {
+// lead is headed, and gives the path's arrays too. at is the block before, if the caller knows it: a path that is known to hang
+// there is that of the block, and needs no look at its mark, which is far from its hashes.
+func (s *shard) lead(seq, before block.SequenceHash, h block.Hash, at spot) (uint32, arrays) {
 	for p := s.heads.probe(mixed(uint64(seq))); ; {
-		at, ok := p.next()
+		id, ok := p.next()
 		if !ok {
 			return 0, arrays{}
 		}
-		c := s.path(uint32(at))
+		c := s.path(uint32(id))
 		if c.head != seq {
 			continue
 		}
-		if a := s.arrays(c); a.hashes()[0] == h && a.marks()[0] == before {
-			return uint32(at), a
+		hangs := !s.lost && c.parent == at.path && uint32(c.at) == at.offset
+		if a := s.arrays(c); a.hashes()[0] == h && (hangs || a.marks()[0] == before) {
+			return uint32(id), a
 		}
 	}
 }
