@@ -131,7 +131,7 @@ func (w *writer) touch(section []event.Block, k key) {
 	}
 	for _, b := range section {
 		k.hash = b.Hash
-		w.touched += e.byKey.peek(k.tableHash()) + e.byName.peek(nameHash(b.Engine))
+		w.touched += e.byKey.Peek(k.tableHash()) + e.byName.Peek(nameHash(b.Engine))
 		k = key{parent: uint64(b.Engine), kind: inner}
 	}
 }
@@ -154,11 +154,12 @@ func (w *writer) storeBlock(k key, child block.EngineHash, counting index.Counti
 		w.done.Refused++
 		return
 	}
-	if !w.t.room(e.growth(id, k, child, w.slot)) || id == noEdge && e.used >= maxEdges {
+	own := id == noEdge && e.crowded(k, child)
+	if !w.t.room(e.growth(id, k, child, w.slot, own)) || id == noEdge && e.used >= maxEdges {
 		w.refuse()
 		return
 	}
-	e.hold(id, k, child, w.slot)
+	e.hold(id, k, child, w.slot, own)
 	w.count(w.h, 1)
 	w.done.Stored++
 }
@@ -203,7 +204,7 @@ func (w *writer) remove(gone []block.EngineHash) {
 		w.t.lock()
 		if e := w.edges(); e != nil {
 			for _, name := range section {
-				w.touched += e.byName.peek(nameHash(name))
+				w.touched += e.byName.Peek(nameHash(name))
 			}
 		}
 		for _, name := range section {

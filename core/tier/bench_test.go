@@ -137,3 +137,24 @@ func BenchmarkApply(b *testing.B) {
 	}
 	b.ReportMetric(float64(cpuTime()-start)/float64(b.N)/64, "cpu-ns/block")
 }
+
+// BenchmarkCrowd stores below one parent a child of each slot's own, and asks all slots how they go on.
+func BenchmarkCrowd(b *testing.B) {
+	for _, slots := range []int{500, 4000} {
+		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
+			starts := make([]tier.Start, slots)
+			for b.Loop() {
+				x := tier.New(0)
+				for slot := range starts {
+					ev := event.Event{Kind: event.Stored, Tier: event.HostPinned, HasParent: true, Parent: 1, Blocks: []event.Block{{Engine: block.EngineHash(slot + 2), Hash: 1}}}
+					_, _ = x.Apply(worker.Slot(slot), &ev, index.Count)
+					starts[slot] = tier.Start{Slot: worker.Slot(slot), Depth: 1, Parent: 1}
+				}
+				if n := len(x.Extend(nil, []block.Hash{0, 1}, starts)); n != slots {
+					b.Fatal(n)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*slots), "ns/slot")
+		})
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/internal/idtable"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -29,7 +31,9 @@ func (t *Tiers) check() error {
 	if n := int(t.pairs.Load()); n != all {
 		return fmt.Errorf("%d pairs, counted %d", all, n)
 	}
-	for slot, h := range *t.holders.Load() {
+	holders := *t.holders.Load()
+	for slot := range holders {
+		h := holders[slot].Load()
 		for i, e := range t.tiers {
 			if h == nil || e == nil {
 				continue
@@ -49,7 +53,8 @@ func (t *Tiers) check() error {
 }
 
 func (e *edges) check() error {
-	live, pairs := 0, 0
+	live, pairs, owned := 0, 0, 0
+	keys, children := make(map[key]int), make(map[block.EngineHash]int)
 	refs := make(map[setID]uint32)
 	places := make(map[worker.Slot]map[key]bool)
 	names := make(map[worker.Slot]map[block.EngineHash]bool)
@@ -62,12 +67,25 @@ func (e *edges) check() error {
 		refs[at.owners]++
 		owners := e.sets.appendMembers(nil, at.owners)
 		pairs += len(owners)
-		switch {
-		case len(owners) == 0:
+		if len(owners) == 0 {
 			return fmt.Errorf("invariant E1: edge %d has no owner", id)
+		}
+		byKey, byName := at.key().place(at.child, owners[0], at.own)
+		if at.own {
+			owned++
+		} else if at.kind == inner {
+			keys[at.key()]++
+			children[at.child]++
+			if keys[at.key()] > crowd || children[at.child] > crowd {
+				return fmt.Errorf("invariant E6: edge %d is one too many at its place", id)
+			}
+		}
+		switch {
 		case at.kind == root && (len(owners) != 1 || uint64(owners[0]) != at.parent):
 			return fmt.Errorf("invariant E4: edge %d at the root of slot %d is of %v", id, at.parent, owners)
-		case !found(&e.byKey, at.key().tableHash(), id) || !found(&e.byName, at.key().nameHash(at.child), id):
+		case at.own && (at.kind != inner || len(owners) != 1):
+			return fmt.Errorf("invariant E6: edge %d is of %v alone", id, owners)
+		case !found(&e.byKey, byKey, id) || !found(&e.byName, byName, id):
 			return fmt.Errorf("invariant E2: edge %d is not found", id)
 		}
 		for _, slot := range owners {
@@ -95,56 +113,40 @@ func (e *edges) check() error {
 			return fmt.Errorf("invariant E5: %d references of slot %d to edge %d", n, at.slot, at.edge)
 		}
 	}
-	if err := e.byKey.check(live); err != nil {
+	if owned != e.owned {
+		return fmt.Errorf("invariant E6: %d own edges, counted %d", owned, e.owned)
+	}
+	if err := checkTables(&e.byKey, live); err != nil {
 		return err
 	}
-	if err := e.byName.check(live); err != nil {
+	if err := checkTables(&e.byName, live); err != nil {
 		return err
 	}
 	return e.sets.check(refs)
 }
 
-func found(t *tables, hash uint64, id uint32) bool {
-	for p := t.probe(hash); ; {
-		next, ok := p.next()
+func found(t *idtable.Tables, hash uint64, id uint32) bool {
+	for p := t.Probe(hash); ; {
+		next, ok := p.Next()
 		if !ok || next == id {
 			return ok
 		}
 	}
 }
 
-func (t *tables) check(live int) error {
-	n, room := 0, 0
-	for i := range t.parts {
-		if err := t.parts[i].check(); err != nil {
-			return err
-		}
-		n += t.parts[i].n
-		room += len(t.parts[i].slots)
+func checkTables(t *idtable.Tables, live int) error {
+	if n := t.Len(); n != live {
+		return fmt.Errorf("invariant E2: %d edges, %d in a table", live, n)
 	}
-	if n != live || room != t.room {
-		return fmt.Errorf("invariant E2: %d edges, %d in a table of %d, counted %d", live, n, room, t.room)
-	}
-	return nil
+	return t.Check()
 }
 
-func (t *table) check() error {
-	n := 0
-	for pos, e := range t.slots {
-		if e == 0 {
-			continue
-		}
-		n++
-		for p := t.home(uint32(e >> 32)); p != pos; p = t.after(p) {
-			if t.slots[p] == 0 {
-				return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)
-			}
-		}
+// Owned counts the own edges of a tier.
+func Owned(t *Tiers, tier event.Tier) int {
+	if e := t.tiers[tier-event.HostPinned]; e != nil {
+		return e.owned
 	}
-	if n != t.n {
-		return fmt.Errorf("invariant T: %d entries, counted %d", n, t.n)
-	}
-	return nil
+	return 0
 }
 
 func (s *sets) check(refs map[setID]uint32) error {
@@ -171,10 +173,10 @@ func (s *sets) check(refs map[setID]uint32) error {
 			}
 		}
 	}
-	if unused != len(s.free) || s.ids.n != len(s.meta)-unused {
-		return fmt.Errorf("invariant S3: %d of %d rows unused, %d on the free list, %d in the table", unused, len(s.meta), len(s.free), s.ids.n)
+	if unused != len(s.free) || s.ids.Len() != len(s.meta)-unused {
+		return fmt.Errorf("invariant S3: %d of %d rows unused, %d on the free list, %d in the table", unused, len(s.meta), len(s.free), s.ids.Len())
 	}
-	return s.ids.check()
+	return s.ids.Check()
 }
 
 // size counts the members.

@@ -208,15 +208,20 @@ func (e *edges) own(group []Extension, id uint32, owners *setID) bool {
 
 // findAll gives the edge with a key that a whole group owns.
 func (e *edges) findAll(group []Extension, k key, owners *setID) (uint32, bool) {
-	for p := e.byKey.probe(k.tableHash()); ; {
-		id, ok := p.next()
+	for p := e.byKey.Probe(k.tableHash()); ; {
+		id, ok := p.Next()
 		if !ok {
-			return noEdge, false
+			break
 		}
 		if e.at(id).key() == k && e.own(group, id, owners) {
 			return id, true
 		}
 	}
+	if len(group) > 1 {
+		return noEdge, false
+	}
+	id := e.findOwn(k, group[0].Slot)
+	return id, id != noEdge
 }
 
 // part gives each slot of a group the edge with a key that it owns, noEdge if it has none, and tells whether any has one.
@@ -224,12 +229,13 @@ func (e *edges) part(group []Extension, k key) bool {
 	if len(group) == 1 {
 		return false
 	}
-	for i := range group {
-		group[i].at.next = noEdge
-	}
 	any := false
-	for p := e.byKey.probe(k.tableHash()); ; {
-		id, ok := p.next()
+	for i := range group {
+		group[i].at.next = e.findOwn(k, group[i].Slot)
+		any = any || group[i].at.next != noEdge
+	}
+	for p := e.byKey.Probe(k.tableHash()); ; {
+		id, ok := p.Next()
 		if !ok {
 			return any
 		}

@@ -31,9 +31,7 @@ type driver struct {
 	steps int
 }
 
-const maxSteps = 300
-
-func drive(t testing.TB, data []byte) {
+func drive(t testing.TB, data []byte, maxSteps int) {
 	d := &driver{t: t, data: data, want: model.New()}
 	d.slots = [...]worker.Slot{2, 5, 70, 130}[d.pick(4)]
 	if d.pick(3) == 0 {
@@ -320,7 +318,9 @@ func (d *driver) compareCopies() {
 		want := d.got.Stats(in)
 		for _, copied := range []*tier.Tiers{loaded, restored} {
 			require.Equal(d.t, want.Pairs, copied.Stats(in).Pairs)
-			require.Equal(d.t, want.Blocks, copied.Stats(in).Blocks)
+			if tier.Owned(d.got, in)+tier.Owned(copied, in) == 0 { // else who shares depends on who came first
+				require.Equal(d.t, want.Blocks, copied.Stats(in).Blocks)
+			}
 		}
 	}
 	for _, copied := range []*tier.Tiers{loaded, restored} {
@@ -333,9 +333,9 @@ func (d *driver) compareCopies() {
 	}
 }
 
-func randomBytes(seed uint64) []byte {
+func randomBytes(seed uint64, n int) []byte {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	data := make([]byte, 4000)
+	data := make([]byte, n)
 	for i := range data {
 		data[i] = byte(rng.Uint64())
 	}
@@ -344,14 +344,14 @@ func randomBytes(seed uint64) []byte {
 
 func FuzzTiers(f *testing.F) {
 	for seed := range uint64(8) {
-		f.Add(randomBytes(seed))
+		f.Add(randomBytes(seed, 400))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { drive(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) { drive(t, data, 30) })
 }
 
 // TestTiersEqualTheModel does what the fuzz target does, with more operations than its seeds have.
 func TestTiersEqualTheModel(t *testing.T) {
 	for seed := range uint64(12) {
-		drive(t, randomBytes(100+seed))
+		drive(t, randomBytes(100+seed, 4000), 300)
 	}
 }

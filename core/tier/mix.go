@@ -27,8 +27,8 @@ func keyHash(parent uint64, root bool, content block.Hash) uint64 {
 // nameHash places an edge below another block by its child.
 func nameHash(child block.EngineHash) uint64 { return fold(uint64(child)^childMix, otherMix) }
 
-// rootNameHash places the child of an edge at the root, one for each slot.
-func rootNameHash(child block.EngineHash, slot worker.Slot) uint64 {
+// ownNameHash places the child of an edge at the root, or of an own one: one for each slot.
+func ownNameHash(child block.EngineHash, slot worker.Slot) uint64 {
 	return fold(uint64(child)^childMix, rootMix^uint64(slot))
 }
 

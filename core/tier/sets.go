@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/idtable"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -28,7 +29,7 @@ type sets struct {
 	words  []uint64 // cap(meta) rows
 	meta   []rowMeta
 	free   []uint32
-	ids    table
+	ids    idtable.Table
 	work   []uint64 // the set looked for by intern
 }
 
@@ -82,7 +83,7 @@ func (s *sets) growth(id setID, slot worker.Slot) int {
 	if id == 0 {
 		return 0
 	}
-	n := s.ids.growth()
+	n := s.ids.Growth()
 	if rows, stride := s.shape(id, slot); rows != cap(s.meta) || stride != s.stride {
 		n += rowsBytes(rows, stride)
 	}
@@ -155,8 +156,8 @@ func (s *sets) intern(hash uint64) setID {
 		return lone(only)
 	}
 	tag := uint32(hash)
-	for p := s.ids.probe(tag); ; {
-		r, ok := p.next()
+	for p := s.ids.Probe(tag); ; {
+		r, ok := p.Next()
 		if !ok {
 			break
 		}
@@ -174,7 +175,7 @@ func (s *sets) intern(hash uint64) setID {
 	}
 	copy(s.row(setID(r)), s.work)
 	s.meta[r] = rowMeta{hash, 1}
-	s.ids.insert(tag, r)
+	s.ids.Insert(tag, r)
 	return isRow | setID(r)
 }
 
@@ -202,7 +203,7 @@ func (s *sets) release(id setID) {
 	if m.refs--; m.refs > 0 {
 		return
 	}
-	s.ids.remove(uint32(m.hash), r)
+	s.ids.Remove(uint32(m.hash), r)
 	s.free = append(s.free, r)
 	if len(s.free) == len(s.meta) {
 		*s = sets{}
@@ -211,4 +212,4 @@ func (s *sets) release(id setID) {
 
 func rowsBytes(rows, stride int) int { return 8*rows*stride + (16+4)*rows + 8*stride }
 
-func (s *sets) bytes() int { return rowsBytes(cap(s.meta), s.stride) + 8*len(s.ids.slots) }
+func (s *sets) bytes() int { return rowsBytes(cap(s.meta), s.stride) + s.ids.Bytes() }

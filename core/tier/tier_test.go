@@ -386,3 +386,33 @@ func TestConcurrentChangesEqualTheReplayOfTheirLog(t *testing.T) {
 	}
 	d.queries()
 }
+
+// TestSlotsThatNameBlocksInTheirOwnWayCrowdNothing: many slots have their own children below one parent, or one child below
+// parents of their own; few edges are found under one hash (E6 of Check), and what is found is right.
+func TestSlotsThatNameBlocksInTheirOwnWayCrowdNothing(t *testing.T) {
+	const slots = 300
+	x := tier.New(0)
+	store := func(slot worker.Slot, parent, child block.EngineHash) {
+		ev := &event.Event{Kind: event.Stored, Tier: event.Disk, HasParent: true, Parent: parent, Blocks: []event.Block{{Engine: child, Hash: 9}}}
+		done, err := x.Apply(slot, ev, index.Count)
+		require.NoError(t, err)
+		require.Equal(t, index.Applied{Stored: 1}, done)
+	}
+	starts := make([]tier.Start, slots)
+	for slot := range worker.Slot(slots) {
+		store(slot, 1, 1000+block.EngineHash(slot))
+		store(slot, 2000+block.EngineHash(slot), 2)
+		starts[slot] = tier.Start{Slot: slot, Depth: 1, Parent: 1}
+	}
+	require.NoError(t, tier.Check(x))
+	require.Positive(t, tier.Owned(x, event.Disk))
+	require.Len(t, x.Extend(nil, []block.Hash{8, 9, 10}, starts), slots, "together")
+	for slot := range worker.Slot(slots) {
+		require.Equal(t, []tier.Extension{{Slot: slot, Disk: 1}}, x.Extend(nil, []block.Hash{8, 9, 10}, starts[slot:slot+1]))
+		done, err := x.Apply(slot, &event.Event{Kind: event.Removed, Tier: event.Disk, Removed: []block.EngineHash{2, 1000 + block.EngineHash(slot)}}, index.Count)
+		require.NoError(t, err)
+		require.Equal(t, index.Applied{Removed: 2}, done)
+	}
+	require.True(t, x.Empty())
+	require.NoError(t, tier.Check(x))
+}
