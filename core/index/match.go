@@ -166,21 +166,15 @@ func (t *trail) extent() uint32 {
 	return uint32(n)
 }
 
-// common counts the leading blocks that two runs of one length share, of which the first n are known to be.
+// common counts the leading blocks that two runs of one length share, of which the first n are known to be. Memory is compared by
+// the runtime, which stops at the first difference and does not tell where it is.
 func common(a, b []block.Hash, n int) int {
-	if equal(a[n:], b[n:]) { // mostly; otherwise it ended early
+	if equal(a[n:], b[n:]) {
 		return len(a)
 	}
 	step := 64
-	for n < len(a) { // forwards in growing steps, by the runtime's comparison of memory
-		end := min(n+step, len(a))
-		if !equal(a[n:end], b[n:end]) {
-			break
-		}
+	for end := min(n+step, len(a)); equal(a[n:end], b[n:end]); end = min(n+step, len(a)) { // forwards in growing steps
 		n, step = end, step*4
-	}
-	if n == len(a) {
-		return n
 	}
 	for end := min(n+step, len(a)); end-n > unitBlocks; { // the first difference is in [n,end)
 		if m := int(uint(n+end) / 2); equal(a[n:m], b[n:m]) {
