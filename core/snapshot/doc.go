@@ -27,5 +27,5 @@
 //
 // A reader trusts nothing: no length takes memory before its bytes are there, every number has a bound, and whatever the
 // bytes are, it gives one of the errors of errors.go and no panic. Blocks are handed on as soon as the checksum of their section
-// was right; whoever takes them must give them up if a later section is not.
+// was right, and a later section may not be: whoever may not take blocks of a file that is refused reads it twice.
 package snapshot

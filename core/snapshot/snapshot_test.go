@@ -236,6 +236,7 @@ func TestContradictionsUnderRightChecksumsAreRefused(t *testing.T) {
 		"more blocks":         sealed(good, rank(same), runs(append([]byte{2, 1, 0, 1, 2}, one...)...), end),
 		"half a run":          sealed(good, rank(same), runs(2, 1), end),
 		"totals":              sealed(good, rank(same), runs(append([]byte{2, 1, 0, 1, 1}, one...)...), []byte{sectionEnd, 1, 2}),
+		"run count":           sealed(good, rank(same), runs(append([]byte{2, 1, 0, 1, 1}, one...)...), []byte{sectionEnd, 2, 1}),
 		"end too long":        sealed(good, rank(same), []byte{sectionEnd, 0, 0, 0}),
 		"kind":                sealed(good, rank(same), []byte{9}, end),
 	} {
@@ -353,9 +354,6 @@ func TestLongRunsAndForeignSlots(t *testing.T) {
 
 func TestSaveIsAllOrNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "router.snapshot")
-	text := func(s string) func(io.Writer) error {
-		return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
-	}
 	require.NoError(t, Save(path, text("first")))
 	fault := errors.New("no")
 	require.ErrorIs(t, Save(path, func(w io.Writer) error {
