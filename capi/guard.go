@@ -9,6 +9,7 @@ import "C"
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -41,7 +42,7 @@ func report(e *C.dgo_error, err error) C.dgo_status {
 	}
 	e.status = status
 	room := unsafe.Slice((*byte)(unsafe.Pointer(&e.message[0])), len(e.message))
-	text := err.Error()
+	text := strings.ReplaceAll(err.Error(), "\x00", `\x00`) // a caller's text may have a NUL; the message ends at one
 	if len(text) > len(room)-1 {
 		text = text[:len(room)-1]
 		for len(text) > 0 && !utf8.ValidString(text[max(0, len(text)-utf8.UTFMax):]) && !utf8.ValidString(text) {

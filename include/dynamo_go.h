@@ -391,7 +391,8 @@ dgo_status dgo_router_load_events(dgo_router router, const char *events, size_t 
 
 /* dgo_router_save: write what all ranks hold to a file, for a router that starts later. The file is replaced at once or not
  * at all. Each rank is saved at one position of its events. Bookings are not saved, and neither is what is presumed
- * without events.
+ * without events. A link stays, and what it leads to is replaced; a file that is there keeps its mode, a new one is for its
+ * owner only; what is there and no regular file is DGO_FILE_ERROR.
  *   path  [in]  path_size bytes.
  * Blocks: while it writes, less than a second per ten million (block, rank) pairs. Events wait so long, and so do workers
  *         that join or leave; decisions do not.
@@ -405,8 +406,9 @@ dgo_status dgo_router_save(dgo_router router, const char *path, size_t path_size
  *   path   [in]  path_size bytes.
  *   ranks  [out] NULL, or gets the number of ranks that were restored.
  * Blocks: while it reads, at most a second per million pairs. Workers that join or leave wait so long.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR | DGO_SNAPSHOT_REFUSED (foreign, of another
- *          version or block size, torn, or corrupt: no rank has anything of it). */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR (also: no regular file) |
+ *          DGO_SNAPSHOT_REFUSED (foreign, of another version or block size, torn, or corrupt). With each of them the router is
+ *          as it was. */
 dgo_status dgo_router_load(dgo_router router, const char *path, size_t path_size, size_t *ranks, dgo_error *error);
 
 /* dgo_router_health: how complete the view of every rank is, and why.

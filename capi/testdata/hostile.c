@@ -266,7 +266,12 @@ static void texts(dgo_router router) {
   STATUS(DGO_INVALID_ARGUMENT, dgo_router_load(router, "x", 1, ODD(size_t, memory), NULL));
   STATUS(DGO_FILE_ERROR, dgo_router_save(router, "/dev/null/x", 11, NULL));
   STATUS(DGO_FILE_ERROR, dgo_router_load(router, "", 0, NULL, NULL));
-  STATUS(DGO_SNAPSHOT_REFUSED, dgo_router_load(router, "/dev/null", 9, NULL, NULL));
+  STATUS(DGO_FILE_ERROR, dgo_router_load(router, "/dev/null", 9, NULL, NULL));
+  STATUS(DGO_FILE_ERROR, dgo_router_save(router, "/dev/null", 9, NULL));
+  STATUS(DGO_SNAPSHOT_REFUSED, dgo_router_load(router, "/proc/self/exe", 14, NULL, NULL));
+  dgo_error error = {.struct_size = sizeof error};
+  STATUS(DGO_FILE_ERROR, dgo_router_load(router, "one\0two", 7, NULL, &error));
+  CHECK(strstr(error.message, "one\\x00two: invalid argument") != NULL);
   STATUS(DGO_INVALID_ARGUMENT, dgo_config_check(NULL, 0, NULL, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_config_check("[", 1, NULL, NULL));
   STATUS(DGO_OK, dgo_config_check("{}", 2, NULL, NULL));

@@ -246,3 +246,36 @@ func TestMemoryOfHostAppliedRanksIsBounded(t *testing.T) {
 	require.NoError(t, k.ApplyEvent(1, &ev, index.Count))
 	require.Equal(t, feed.Exact, k.health(1).State)
 }
+
+// What the bound took from a rank is saved as the reason why it is partial, whoever applies its events.
+func TestEvictionsAreSaved(t *testing.T) {
+	if raceEnabled {
+		return // it is slow, and checked by the run without
+	}
+	config := router.DefaultConfig()
+	config.MaxBytes = router.MinMaxBytes
+	k := newKit(t, 16, config).workers(1, 2)
+	e := newEngine(t, 0)
+	require.NoError(t, k.AddWorker(follows(3, e)))
+	k.exact(3)
+	k.store(1, 0, tokens(1, 160))
+	e.store(tokens(2, 160))
+	k.eventually("stored", func() bool { return k.depth(tokens(2, 160))["3/0"] == 10 })
+	ev := event.Event{Kind: event.Stored, Blocks: make([]event.Block, 500)}
+	evicted := func(id uint64) uint64 { return k.health(id).Counters["evicted_blocks"] }
+	for i := 1; evicted(1) == 0 || evicted(3) == 0; i++ {
+		require.Less(t, i, 10_000, "nothing is evicted")
+		for j := range ev.Blocks {
+			ev.Blocks[j] = event.Block{Engine: block.EngineHash(i*1000 + j), Hash: block.Hash(i*1000 + j)}
+		}
+		require.NoError(t, k.ApplyEvent(2, &ev, index.Count))
+	}
+	reason := func(id uint64) string { return fmt.Sprintf("max_bytes: %d blocks were evicted", evicted(id)) }
+	again := k.restarted(3).workers(1)
+	require.NoError(t, again.AddWorker(follows(3, e)))
+	again.eventually("resumed", func() bool { return again.states()[3] == feed.Partial })
+	for _, id := range []uint64{1, 3} {
+		require.Equal(t, reason(id), k.health(id).Reason)
+		require.Equal(t, reason(id), again.health(id).Reason)
+	}
+}

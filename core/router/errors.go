@@ -39,7 +39,7 @@ var (
 	ErrCancelled = errors.New("cancelled")
 	// ErrEventRefused: the event contradicts what the rank holds (unknown parent, broken chain). Nothing changed.
 	ErrEventRefused = errors.New("event refused")
-	// ErrFileError: a file cannot be read or written. Nothing changed, of the file either.
+	// ErrFileError: a file cannot be read or written, or is no regular file. Nothing changed, of the file either.
 	ErrFileError = errors.New("file error")
 	// ErrSnapshotRefused: the file is no snapshot that this router can load: foreign, of another version or block size, torn or
 	// corrupt. No rank has anything of it.

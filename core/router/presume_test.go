@@ -3,6 +3,7 @@ package router_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -162,4 +163,23 @@ func TestDecisionWithoutEventsAllocatesNothing(t *testing.T) {
 	k.best(updating(q))
 	q.UpdateIndexer = false
 	require.Zero(t, testing.AllocsPerRun(100, func() { k.best(q) }))
+}
+
+// A time beyond what fits is for ever, and so is a room beyond what a rank can have; neither wraps around.
+func TestPresumptionsWithoutEnd(t *testing.T) {
+	for _, seconds := range []float64{1e10, 1e300, math.MaxFloat64} {
+		config := router.DefaultConfig()
+		config.UseKVEvents, config.RouterTTLSecs = false, seconds
+		k := newKit(t, 4, config).workers(1)
+		k.best(updating(ask(tokens(1, 40))))
+		k.at = k.at.Add(10_000 * time.Hour)
+		require.EqualValues(t, 10, k.depth(tokens(1, 40))["1/0"], "%v seconds", seconds)
+	}
+	for _, room := range []uint64{1 << 40, 1<<40 + 1, math.MaxUint64} {
+		k := withoutEvents(t, "lru")
+		require.NoError(t, k.AddWorker(router.Worker{ID: 1, TotalKVBlocks: room}))
+		k.best(updating(ask(tokens(1, 40))))
+		k.at = k.at.Add(10_000 * time.Hour)
+		require.EqualValues(t, 10, k.depth(tokens(1, 40))["1/0"], "%d blocks", room)
+	}
 }

@@ -31,7 +31,8 @@ type waiting struct {
 
 // Save writes what all ranks hold to a file at path, which is replaced at once or not at all. Each rank is saved at one
 // position of its events; events wait until the blocks are written, decisions do not. Bookings and presumed blocks (routing
-// without events) are not saved. Errors: ErrFileError, ErrClosed.
+// without events) are not saved. A link stays, and what it leads to is replaced; a file that was there keeps its mode.
+// Errors: ErrFileError (also for what is there and no regular file), ErrClosed.
 func (r *Router) Save(path string) error {
 	r.admin.Lock()
 	defer r.admin.Unlock()
@@ -101,22 +102,34 @@ func (r *Router) evicted(slot worker.Slot) string {
 
 // Load reads a file that Save wrote, and tells how many ranks it restored: those that are not registered, which wait for
 // AddWorker, and those that are, have no event endpoint and hold nothing. Other registered ranks stay as they are: what they
-// hold is newer than the file. Errors: ErrFileError; ErrSnapshotRefused (not a snapshot, another version or block size, torn,
-// corrupt: no rank has anything of it); ErrClosed.
+// hold is newer than the file. Errors: ErrFileError (also for what is no regular file); ErrSnapshotRefused (not a snapshot,
+// another version or block size, torn, corrupt); ErrClosed. With each of them the router is as it was, unless the file was
+// written to while it was loaded: what was loaded before of its ranks is then given up too.
 func (r *Router) Load(path string) (ranks int, err error) {
-	f, err := os.Open(path)
+	f, err := snapshot.Open(path)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrFileError, err)
 	}
 	defer f.Close()
-	r.admin.Lock()
-	defer r.admin.Unlock()
-	in, err := snapshot.NewReader(bufio.NewReaderSize(f, 1<<20))
+	// Registered ranks are candidates while their blocks are restored, and what was loaded before gives way to them: so the
+	// whole file is read before anything of it is used.
+	in, err := r.reader(path, f)
 	if err != nil {
+		return 0, err
+	}
+	if err := in.Runs(func(event.Tier, *index.Run) error { return nil }); err != nil {
 		return 0, refused(path, err)
 	}
-	if size := in.Header().BlockSize; size != r.blockSize {
-		return 0, fmt.Errorf("%w: %s has blocks of %d tokens, the router's have %d", ErrSnapshotRefused, path, size, r.blockSize)
+	return r.restore(path, f)
+}
+
+// restore is Load of a file that was whole a moment ago.
+func (r *Router) restore(path string, f *os.File) (ranks int, err error) {
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	in, err := r.reader(path, f)
+	if err != nil {
+		return 0, err
 	}
 	l := loader{r: r, ranks: in.Ranks(), targets: make([]target, len(in.Ranks()))}
 	if err := l.begin(); err != nil {
@@ -128,6 +141,21 @@ func (r *Router) Load(path string) (ranks int, err error) {
 		return 0, refused(path, err)
 	}
 	return l.keep(), nil
+}
+
+// reader begins to read a file, from its start.
+func (r *Router) reader(path string, f *os.File) (*snapshot.Reader, error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFileError, err)
+	}
+	in, err := snapshot.NewReader(bufio.NewReaderSize(f, 1<<20))
+	if err != nil {
+		return nil, refused(path, err)
+	}
+	if size := in.Header().BlockSize; size != r.blockSize {
+		return nil, fmt.Errorf("%w: %s has blocks of %d tokens, the router's have %d", ErrSnapshotRefused, path, size, r.blockSize)
+	}
+	return in, nil
 }
 
 // refused gives the errors of a reader the names of this package.

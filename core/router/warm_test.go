@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -337,4 +338,127 @@ func TestSaveWhileEverythingMoves(t *testing.T) {
 			b.exact(id)
 		}
 	}
+}
+
+// The blocks of a file that is refused are not there for one decision, and what was loaded before stays.
+func TestRefusedFileIsNeverUsed(t *testing.T) {
+	a := newKit(t, 4, router.DefaultConfig()).workers(1)
+	for i := range 100 {
+		a.store(1, 0, tokens(i, 4*256))
+	}
+	file, err := os.ReadFile(a.saved())
+	require.NoError(t, err)
+	torn := filepath.Join(t.TempDir(), "torn")
+	require.NoError(t, os.WriteFile(torn, file[:len(file)-1], 0o600))
+	b := newKit(t, 4, router.DefaultConfig()).workers(1)
+	stop := make(chan struct{})
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c, err := b.BestWorker(ask(tokens(0, 4*256)))
+				if err != nil || c.OverlapBlocks > 0 {
+					t.Errorf("a decision used %d blocks, %v", c.OverlapBlocks, err)
+					return
+				}
+			}
+		}
+	})
+	for range 5 {
+		_, err := b.Load(torn)
+		require.ErrorIs(t, err, router.ErrSnapshotRefused)
+	}
+	close(stop)
+	asked.Wait()
+}
+
+func TestRefusedFileLeavesWhatWasLoaded(t *testing.T) {
+	a := newKit(t, 4, router.DefaultConfig()).workers(1, 2)
+	a.store(1, 0, tokens(1, 40))
+	a.store(2, 0, tokens(2, 40))
+	good := a.saved()
+	file, err := os.ReadFile(good)
+	require.NoError(t, err)
+	torn := filepath.Join(t.TempDir(), "torn")
+	require.NoError(t, os.WriteFile(torn, file[:len(file)-1], 0o600))
+	b := newKit(t, 4, router.DefaultConfig())
+	for range 2 {
+		_, err = b.Load(good)
+		require.NoError(t, err)
+		_, err = b.Load(torn)
+		require.ErrorIs(t, err, router.ErrSnapshotRefused)
+		stats, err := b.Stats()
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 20}, []int{stats.WaitingRanks, stats.Pairs})
+	}
+
+	// A second good file replaces the first, and is not added to it.
+	a.store(1, 0, tokens(3, 20))
+	a.remove(1, block.Hashes(nil, tokens(1, 40), 4, nil)[9])
+	require.NoError(t, a.Save(good))
+	_, err = b.Load(good)
+	require.NoError(t, err)
+	b.workers(1, 2)
+	require.EqualValues(t, 9, b.depth(tokens(1, 40))["1/0"])
+	require.EqualValues(t, 5, b.depth(tokens(3, 20))["1/0"])
+	for _, h := range block.Hashes(nil, tokens(1, 40), 4, nil) {
+		b.remove(1, h)
+	}
+	require.Zero(t, b.depth(tokens(1, 40))["1/0"], "each block is held once")
+}
+
+// Nobody ever writes to a FIFO: the router must not wait for it, least of all with workers at the door.
+func TestNoRegularFileIsLoadedOrReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	k := newKit(t, 4, router.DefaultConfig())
+	_, err := k.Load(path)
+	require.ErrorIs(t, err, router.ErrFileError)
+	require.ErrorContains(t, err, "expected a regular file")
+	require.ErrorIs(t, k.Save(path), router.ErrFileError)
+	k.workers(1)
+}
+
+// Of a rank that holds something in a lower tier only, nothing is restored either.
+func TestLoadLeavesRanksWithLowerTiers(t *testing.T) {
+	a := newKit(t, 4, router.DefaultConfig()).workers(1)
+	a.store(1, 0, tokens(1, 40))
+	b := newKit(t, 4, router.DefaultConfig()).workers(1)
+	b.storeIn(event.HostPinned, 1, tokens(1, 40), 0, 3)
+	n, err := b.Load(a.saved())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, [5]uint32{0, 3, 3, 3, 0}, b.row(1, tokens(1, 40)))
+}
+
+// A rank without endpoints takes nothing that a feed followed: nobody knows what the host missed.
+func TestHostAppliedRankTakesNothingOfAFeed(t *testing.T) {
+	a := newKit(t, 16, router.DefaultConfig())
+	e := newEngine(t, 0)
+	require.NoError(t, a.AddWorker(follows(1, e)))
+	a.exact(1)
+	e.store(tokens(1, 64))
+	a.eventually("stored", func() bool { return a.depth(tokens(1, 64))["1/0"] == 4 })
+	path := a.saved()
+	b := newKit(t, 16, router.DefaultConfig()).workers(1)
+	n, err := b.Load(path)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Zero(t, b.depth(tokens(1, 64))["1/0"])
+}
+
+// A registered rank that is restored is as partial as the one that was saved.
+func TestLoadIntoARegisteredRankTellsWhatIsMissing(t *testing.T) {
+	a := newKit(t, 4, router.DefaultConfig()).workers(1)
+	a.store(1, 0, tokens(1, 40))
+	a.remove(1, block.Hashes(nil, tokens(1, 40), 4, nil)[3])
+	b := newKit(t, 4, router.DefaultConfig()).workers(1)
+	n, err := b.Load(a.saved())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, feed.Partial, b.health(1).State)
+	require.Equal(t, "snapshot: 3 of 9 blocks were restored", b.health(1).Reason)
 }
