@@ -364,17 +364,18 @@ class KvEventPublisher:
                 raise InvalidArgument(
                     f"num_block_tokens has a block of {size}, expected {self._block_size}, a full block"
                 )
-        expected = len(engine) * self._block_size + (1 if is_eagle and engine else 0)
+        eagle = False if is_eagle is None else is_eagle
+        expected = len(engine) * self._block_size + (1 if eagle and engine else 0)
         given = len(token_ids)  # type: ignore[arg-type]  # buffers of tokens have a length
         if given != expected:
             raise InvalidArgument(
                 f"token_ids has {given} tokens, expected {expected} for {len(engine)} blocks of {self._block_size}"
-                f"{' and the one after' if is_eagle else ''}"
+                f"{' and the one after' if eagle else ''}"
             )
         if block_mm_infos is not None and len(block_mm_infos) != len(engine):
             raise InvalidArgument(f"block_mm_infos has {len(block_mm_infos)} blocks, block_hashes {len(engine)}")
         parent = None if parent_hash is None else _engine_hash(parent_hash, "parent_hash")
-        return _Chain(parent, token_ids, engine, block_mm_infos, lora_name, bool(is_eagle), cache_salt)
+        return _Chain(parent, token_ids, engine, block_mm_infos, lora_name, eagle, cache_salt)
 
 
 # The fields of each event of a batch: those it must have, those it may have.

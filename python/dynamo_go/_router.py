@@ -503,9 +503,10 @@ class Router:
 
         The file is replaced at once or not at all. Each rank is saved at one position of its events, which wait while
         the file is written; decisions do not. Bookings are not saved, and neither is what is presumed without events.
+        A link stays, and what it leads to is replaced; a file that is there keeps its mode, a new one is for its owner only.
 
         Raises:
-            FileError: the file cannot be written (an ``OSError``).
+            FileError: the file cannot be written, or what is there is no regular file (an ``OSError``).
         """
         self._native.save(os.fspath(path))
 
@@ -522,9 +523,9 @@ class Router:
             How many ranks were restored.
 
         Raises:
-            FileError: the file cannot be read (an ``OSError``).
-            SnapshotRefused: the file is foreign, of another version or block size, torn or corrupt. No rank has
-                anything of it.
+            FileError: the file cannot be read, or is no regular file (an ``OSError``).
+            SnapshotRefused: the file is foreign, of another version or block size, torn or corrupt. The router is as
+                it was.
         """
         return self._native.load(os.fspath(path))
 
@@ -663,4 +664,5 @@ def compute_block_hash_for_seq(
         InvalidArgument: a value out of range.
     """
     infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
-    return _native.block_hashes(tokens, kv_block_size, lora_name, cache_namespace, infos, bool(is_eagle))
+    eagle = False if is_eagle is None else is_eagle
+    return _native.block_hashes(tokens, kv_block_size, lora_name, cache_namespace, infos, eagle)

@@ -74,6 +74,12 @@ int to_double(PyObject *value, const char *name, double *result) {
   return 0;
 }
 
+int to_bool(PyObject *value, const char *name, int *result) {
+  if (!PyBool_Check(value)) return wrong_type(value, name, "bool");
+  *result = value == Py_True;
+  return 0;
+}
+
 int to_string(PyObject *value, const char *name, dgo_string *result) {
   if (value == Py_None) {
     result->data = NULL;

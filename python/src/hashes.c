@@ -35,8 +35,8 @@ PyObject *block_hashes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
       to_string(args[3], "cache_namespace", &request.cache_namespace) < 0 ||
       to_string(args[4], "block_mm_infos", &request.block_mm_infos) < 0)
     return NULL;
-  int eagle = PyObject_IsTrue(args[5]);
-  if (eagle < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
+  int eagle;
+  if (to_bool(args[5], "is_eagle", &eagle) < 0 || tokens_get(args[0], &tokens) < 0) return NULL;
 
   size_t capacity = block_size < 1 ? 0 : tokens.count / (size_t)block_size, count = 0;
   uint64_t *hashes = PyMem_RawMalloc(capacity == 0 ? 1 : capacity * sizeof *hashes);

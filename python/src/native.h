@@ -90,6 +90,7 @@ int to_u64(PyObject *value, const char *name, uint64_t *result);
 int to_u32(PyObject *value, const char *name, uint32_t *result);
 int to_i64(PyObject *value, const char *name, int64_t *result);
 int to_double(PyObject *value, const char *name, double *result);
+int to_bool(PyObject *value, const char *name, int *result);
 
 /* to_string: None gives "none". Borrowed from value, which must outlive the result. */
 int to_string(PyObject *value, const char *name, dgo_string *result);

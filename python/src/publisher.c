@@ -49,8 +49,8 @@ static PyObject *publish(publisher_object *self, uint32_t dp_rank, const dgo_kv_
 
 /* stored_get: args are those of publisher_stored after the hashes. */
 static int stored_get(PyObject *const *args, dgo_kv_event *event) {
-  int eagle = PyObject_IsTrue(args[2]);
-  if (eagle < 0) return -1;
+  int eagle;
+  if (to_bool(args[2], "is_eagle", &eagle) < 0) return -1;
   if (eagle) event->flags |= DGO_EVENT_EAGLE;
   if (args[1] != Py_None) {
     event->flags |= DGO_EVENT_PARENT;

@@ -146,8 +146,8 @@ static PyObject *router_apply_event(router_object *self, PyObject *const *args, 
   char *event;
   Py_ssize_t size;
   if (to_u64(args[0], "worker_id", &worker_id) < 0 || PyBytes_AsStringAndSize(args[1], &event, &size) < 0) return NULL;
-  int set = PyObject_IsTrue(args[2]);
-  if (set < 0) return NULL;
+  int set;
+  if (to_bool(args[2], "set", &set) < 0) return NULL;
   NEW_ERROR(error);
   dgo_status status;
   CALL(status, dgo.router_apply_event(self->handle, worker_id, event, (size_t)size, set ? DGO_APPLY_SET : 0, &error));
@@ -180,8 +180,8 @@ static int request_get(PyObject *const *args, dgo_request *request, uint64_t **a
   if (to_string(args[0], "router_config_override", &request->router_config_override) < 0 ||
       to_string(args[1], "request_id", &request->request_id) < 0 || identity_get(args + 3, request) < 0)
     return -1;
-  int update_indexer = PyObject_IsTrue(args[2]);
-  if (update_indexer < 0) return -1;
+  int update_indexer;
+  if (to_bool(args[2], "update_indexer", &update_indexer) < 0) return -1;
   if (update_indexer) request->flags |= DGO_REQUEST_UPDATE_INDEXER;
   if (args[6] != Py_None) {
     request->flags |= DGO_REQUEST_WORKER_ID;

@@ -442,6 +442,17 @@ def test_arguments_keep_their_reference_counts() -> None:
     assert [sys.getrefcount(x) for x in held] == before
 
 
+@pytest.mark.parametrize("flag", ["x", "", 1, 0.0, []])
+def test_a_flag_is_a_bool(flag: Any) -> None:
+    with Router(4) as router:
+        router.add_worker(1)
+        with pytest.raises(TypeError, match="update_indexer: expected bool"):
+            router.best_worker(range(8), request_id="r", update_indexer=flag)
+        router.best_worker(range(8), request_id="r", update_indexer=False)
+    with pytest.raises(TypeError, match="is_eagle: expected bool"):
+        compute_block_hash_for_seq(range(9), 4, is_eagle=flag)
+
+
 def test_a_buffer_is_released() -> None:
     buffer = bytearray(range(16))
     compute_block_hash_for_seq(buffer, 4)

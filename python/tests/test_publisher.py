@@ -180,6 +180,8 @@ def test_wrong_use_raises_at_the_call() -> None:
     ]:
         with pytest.raises(error):
             publisher.publish_stored(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is_eagle: expected bool, got str"):
+        publisher.publish_stored(PROMPT[:5], [B], [1], is_eagle="x")  # type: ignore[arg-type]
     with pytest.raises(EventRefused):
         publisher.publish_batch(
             [

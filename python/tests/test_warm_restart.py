@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Callable
@@ -78,10 +79,24 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
             router.load(7)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument):
             router.load("\udc80")
+        for call in (router.save, router.load):
+            with pytest.raises(FileError, match=r"one\\x00two: invalid argument"):
+                call(str(tmp_path / "one\0two"))
     with pytest.raises(Closed):
         router.save(path)
     with pytest.raises(Closed):
         router.load(path)
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with Router(4) as router:
+        for call in (router.save, router.load):
+            with pytest.raises(FileError, match="expected a regular file"):
+                call(path)
+        assert path.is_fifo()
+        router.add_worker(1)
 
 
 def until(condition: Callable[[], bool]) -> None:
