@@ -28,11 +28,20 @@ const (
 
 	// batchBlocks bounds what Expire ends under one lock, and the names in one event for the index.
 	batchBlocks = 256
+
+	// keepBlocks is what room is kept for between calls; the buffer of a longer prompt is not kept.
+	keepBlocks = 4096
+
+	leaseBytes  = 160      // of a lease and its map entry with free room, besides its id
+	keepLeases  = 64 << 10 // bytes of leases: what a map that once had more is worth giving back
+	bufferBytes = keepBlocks*int(unsafe.Sizeof(event.Block{})) + batchBlocks*8*2
 )
 
 // Options of New.
 type Options struct {
 	TTLNanos int64 // how long a routed block is presumed held; <= 0: not at all. The default is the caller's: DefaultTTLNanos
+	// MaxBytes bounds Stats.Bytes, which is all but the index: that has a bound of its own. A quarter is for leases. 0: unbounded.
+	MaxBytes int64
 }
 
 // rank is what is known of one slot.
@@ -42,26 +51,34 @@ type rank struct {
 	blocks      int64  // in the tree
 	private     int64  // of the leases
 	evicted     uint64 // blocks given up because the index evicted as many
-	idle        order  // LRU: runs that no request holds, by release
+	lost        uint64 // blocks that MaxBytes took or left out
+	order       order  // TTL: all runs; LRU: those that no request holds, by release
 }
 
-// lease is what a request holds of an LRU rank.
+// lease is what a request holds of an LRU rank. Leases are in a list, by acquisition.
 type lease struct {
+	id      string
 	slot    worker.Slot
 	end     runID // the last run of its blocks, held whole; none: it has no full block
 	private int64 // blocks that nobody shares
+
+	prev, next *lease
 }
+
+func (l *lease) bytes() int { return leaseBytes + len(l.id) }
 
 // Approx presumes what ranks hold. See the package comment. It is safe for concurrent use.
 //
 // Invariants (check verifies each by number; those of tree and order are beside their types):
 //
 //	A1  the index has exactly the blocks of the tree, but for those it evicted itself, each under one name.
-//	A2  a run of a TTL rank is in expiring; a run of an LRU rank is in its idle order if and only if refs is 0.
+//	A2  a run of a TTL rank is in expiring and its rank's order; a run of an LRU rank is in idle and its rank's order if and
+//	    only if refs is 0.
 //	A3  refs of a run is the number of leases whose blocks include it.
 //	A4  blocks and private are the sums over the tree and the leases; an LRU rank is over its capacity only while it has
 //	    no idle run.
 //	A5  due is the first deadline in expiring.
+//	A6  leases and the list from oldest to newest have the same; leased is their bytes, leaseMax the most since their map was made.
 type Approx struct {
 	inner   index.Index
 	ttl     int64
@@ -70,10 +87,16 @@ type Approx struct {
 
 	mu       sync.Mutex
 	tree     tree
-	expiring order
+	maxBytes int
+	expiring order  // runs of TTL ranks
+	idle     order  // runs of LRU ranks that no request holds
 	latest   int64  // the latest deadline given
 	ranks    []rank // by slot; those beyond are zero
-	leases   map[string]lease
+	leases   map[string]*lease
+	oldest   *lease
+	newest   *lease
+	leased   int // bytes of leases
+	leaseMax int // the most they were since the map was made, which does not shrink
 	stats    Stats
 
 	// Buffers of one call.
@@ -85,7 +108,7 @@ type Approx struct {
 // New presumes in an empty index, which is its own from now on.
 func New(inner index.Index, o Options) *Approx {
 	x := &Approx{
-		inner: inner, ttl: o.TTLNanos, section: sectionBlocks, latest: math.MinInt64, tree: newTree(), leases: map[string]lease{},
+		inner: inner, ttl: o.TTLNanos, section: sectionBlocks, latest: math.MinInt64, tree: newTree(), leases: map[string]*lease{}, maxBytes: int(o.MaxBytes),
 		store: event.Event{Kind: event.Stored}, gone: event.Event{Kind: event.Removed},
 	}
 	x.due.Store(math.MaxInt64)
@@ -168,7 +191,7 @@ type Stats struct {
 	Runs    int
 	Leases  int
 	Expired uint64 // blocks whose time ended
-	Evicted uint64 // blocks that a capacity or the index's bound took
+	Evicted uint64 // blocks that a capacity, the index's bound or MaxBytes took or left out
 }
 
 // Stats counts, after ending what is due.
@@ -176,13 +199,25 @@ func (x *Approx) Stats(now int64) Stats {
 	x.Expire(now)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	const leaseBytes = 128 // of a map entry: an id of 16 bytes or more, the lease, and free room
 	st := x.stats
 	st.Index = x.inner.Stats()
 	st.Runs, st.Leases = x.tree.live, len(x.leases)
-	st.Bytes = x.tree.bytes() + cap(x.ranks)*int(unsafe.Sizeof(rank{})) + len(x.leases)*leaseBytes +
+	st.Bytes = x.tree.bytes() + x.rankBytes() + x.leaseMax +
 		cap(x.store.Blocks)*int(unsafe.Sizeof(event.Block{})) + cap(x.gone.Removed)*8
 	return st
+}
+
+func (x *Approx) rankBytes() int { return cap(x.ranks) * int(unsafe.Sizeof(rank{})) }
+
+// Evicted counts the blocks of a slot that MaxBytes and the index's bound took or left out since it was last emptied.
+func (x *Approx) Evicted(slot worker.Slot) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.inner.Evicted(slot)
+	if int(slot) < len(x.ranks) {
+		n += x.ranks[slot].lost
+	}
+	return n
 }
 
 // settle ends a call that changed something: the index forgets what is gone, and Match learns what is due next.
@@ -190,7 +225,7 @@ func (x *Approx) settle() {
 	x.flush()
 	due := int64(math.MaxInt64)
 	if first := x.expiring.first; first != none {
-		due = x.tree.runs[first].deadline
+		due = x.tree.at(first).deadline
 	}
 	x.due.Store(due)
 	x.mu.Unlock()
@@ -203,12 +238,13 @@ func (x *Approx) capacity(slot worker.Slot) int64 {
 	return 0
 }
 
-// orderOf gives the list that runs of a slot are in.
-func (x *Approx) orderOf(slot worker.Slot) *order {
+// orders gives the lists that runs of a slot are in.
+func (x *Approx) orders(slot worker.Slot) orders {
+	all := &x.expiring
 	if x.capacity(slot) > 0 {
-		return &x.ranks[slot].idle
+		all = &x.idle
 	}
-	return &x.expiring
+	return orders{all, &x.rank(slot).order}
 }
 
 func (x *Approx) rank(slot worker.Slot) *rank {
@@ -220,13 +256,13 @@ func (x *Approx) rank(slot worker.Slot) *rank {
 
 func (x *Approx) pending(now int64) bool {
 	first := x.expiring.first
-	return first != none && x.tree.runs[first].deadline <= now
+	return first != none && x.tree.at(first).deadline <= now
 }
 
 // expire ends what is due, at most so many blocks.
 func (x *Approx) expire(now int64, blocks int) {
 	for blocks > 0 && x.pending(now) {
-		n := x.shorten(&x.expiring, blocks)
+		n := x.shorten(x.expiring.first, blocks)
 		x.stats.Expired += uint64(n)
 		blocks -= n
 	}
@@ -237,10 +273,10 @@ func (x *Approx) evict(slot worker.Slot) {
 	for {
 		k := &x.ranks[slot]
 		over := k.blocks + k.private - k.capacity
-		if over <= 0 || k.idle.first == none {
+		if over <= 0 || k.order.first == none {
 			return
 		}
-		x.stats.Evicted += uint64(x.shorten(&k.idle, int(over)))
+		x.stats.Evicted += uint64(x.shorten(k.order.first, int(over)))
 	}
 }
 
@@ -251,9 +287,9 @@ func (x *Approx) yield(slot worker.Slot, most int) {
 	if all == 0 {
 		return
 	}
-	k, o := x.rank(slot), x.orderOf(slot)
-	for left := min(uint64(most), all-k.evicted); left > 0 && o.first != none; {
-		n := uint64(x.shorten(o, int(left)))
+	k := x.rank(slot)
+	for left := min(uint64(most), all-k.evicted); left > 0 && k.order.first != none; {
+		n := uint64(x.shorten(k.order.first, int(left)))
 		x.stats.Evicted += n
 		k.evicted += n
 		left -= n
@@ -261,20 +297,19 @@ func (x *Approx) yield(slot worker.Slot, most int) {
 	x.flush()
 }
 
-// shorten takes at most n blocks from the end of the first run of a list, and tells how many.
-func (x *Approx) shorten(o *order, n int) int {
-	id := o.first
-	r := &x.tree.runs[id]
-	n = min(n, len(r.hashes), batchBlocks)
+// shorten takes at most n blocks from the end of a run, the first of a list, and tells how many.
+func (x *Approx) shorten(id runID, n int) int {
+	r := x.tree.at(id)
+	n = min(n, int(r.n))
 	if x.goneSlot != r.slot || len(x.gone.Removed)+n > batchBlocks {
 		x.flush()
 	}
 	x.goneSlot = r.slot
 	for i := range n {
-		x.gone.Removed = append(x.gone.Removed, block.EngineHash(r.hashes[len(r.hashes)-1-i]))
+		x.gone.Removed = append(x.gone.Removed, block.EngineHash(r.hashes[int(r.n)-1-i]))
 	}
 	x.ranks[r.slot].blocks -= int64(n)
-	x.tree.shorten(o, id, n)
+	x.tree.shorten(x.orders(r.slot), id, n)
 	return n
 }
 
@@ -290,24 +325,26 @@ func (x *Approx) flush() {
 
 // clear forgets the blocks and the leases of a slot.
 func (x *Approx) clear(slot worker.Slot) {
-	k := &x.ranks[slot]
-	o := x.orderOf(slot)
-	for id := range x.tree.runs {
-		if k.blocks == 0 {
-			break
-		}
-		if r := &x.tree.runs[id]; r.slot == slot && len(r.hashes) > 0 {
-			k.blocks -= int64(len(r.hashes))
-			x.tree.take(o, runID(id))
-			x.tree.discard(runID(id))
-		}
-	}
-	x.tree.shrink()
-	for id, l := range x.leases {
+	for l := x.oldest; l != nil; {
+		next := l.next
 		if l.slot == slot {
-			delete(x.leases, id)
+			x.end(l)
+		}
+		l = next
+	}
+	k := &x.ranks[slot]
+	// The index looks at all of its paths to drop a slot, so few blocks are rather removed by name.
+	few := x.inner.Evicted(slot) == 0 && k.blocks*4 < int64(x.tree.live)
+	for o := x.orders(slot); k.order.first != none; {
+		if id := k.order.first; few {
+			x.shorten(id, runBlocks)
+		} else {
+			x.tree.shorten(o, id, runBlocks)
 		}
 	}
-	k.private, k.evicted = 0, 0
-	x.inner.Drop(slot)
+	x.flush()
+	if !few {
+		x.inner.Drop(slot)
+	}
+	k.blocks, k.evicted, k.lost = 0, 0, 0
 }

@@ -24,11 +24,18 @@
 // finds more due than it ends cuts its result down to what lives, by a walk per matched rank. So it is exact, however much
 // is due at once, and never waits for more than one other caller's share at a time.
 //
-// Structure: per rank a radix tree over sequence hashes whose edges are runs of blocks that came and were used together, and
-// a list of runs by last use. A prompt's use moves its runs to the end of the list, the last run first: so the list is in
-// order of deadlines (or releases), within a deadline by depth, its head is always a leaf, and what a use costs is the
-// comparison of the prompt with its runs. Memory is 8 bytes a block and some 160 a run, besides the index.
+// Structure: per rank a radix tree over sequence hashes whose edges are runs of up to 32 blocks that came and were used
+// together, and a list of runs by last use. A prompt's use moves its runs to the end of the list, the last run first: so the
+// list is in order of deadlines (or releases), within a deadline by depth, its head is always a leaf, and what a use costs
+// is the comparison of the prompt with its runs. The runs of all ranks of a policy are in such a list too, for expiry and the
+// bound. A run is 304 bytes, in pages without pointers, and 11 to 16 in tables that grow in parts: nothing is copied at
+// once, and the collector looks at none of it.
 //
-// Limits: the memory of runs is used again when they end, but given back only when none is left; Drop and SetCapacity walk
-// all runs. One mutex serialises everything but matches when nothing is due.
+// Memory is bounded by two numbers: the index's own bound, and Options.MaxBytes for the rest. At the latter the runs whose time
+// ends first go, then those released first, then what the oldest requests hold: those then hold nothing, so less is counted
+// than is there, not more. What there is no room for is left out.
+//
+// Limits: the memory of runs is used again when they end, but given back only when none is left. Drop and SetCapacity
+// end the rank's blocks one by one if they are few beside all runs, else they cost what the index's Drop does; and they look
+// at every lease. One mutex serialises everything but matches when nothing is due.
 package approx

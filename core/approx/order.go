@@ -10,33 +10,45 @@ type order struct {
 	first, last runID
 }
 
-// push puts a run that is in no list at the end.
-func (t *tree) push(o *order, id runID) {
-	t.runs[id].listed = true
-	t.link(o, o.last, id)
-	t.link(o, id, none)
+type link struct {
+	prev, next runID
+}
+
+// orders are the two lists that a run is in, or not: of all ranks with a policy, and of its rank.
+type orders [2]*order
+
+// push puts a run that is in no list at the ends.
+func (t *tree) push(o orders, id runID) {
+	t.at(id).listed = true
+	for i := range o {
+		t.link(o, i, o[i].last, id)
+		t.link(o, i, id, none)
+	}
 }
 
 // take takes a run out, if it is in.
-func (t *tree) take(o *order, id runID) {
-	r := &t.runs[id]
+func (t *tree) take(o orders, id runID) {
+	r := t.at(id)
 	if !r.listed {
 		return
 	}
-	t.link(o, r.prev, r.next)
-	r.prev, r.next, r.listed = none, none, false
+	for i := range o {
+		t.link(o, i, r.links[i].prev, r.links[i].next)
+		r.links[i] = link{}
+	}
+	r.listed = false
 }
 
 // link makes two runs neighbours; none is what is before the first and after the last.
-func (t *tree) link(o *order, a, b runID) {
+func (t *tree) link(o orders, i int, a, b runID) {
 	if a == none {
-		o.first = b
+		o[i].first = b
 	} else {
-		t.runs[a].next = b
+		t.at(a).links[i].next = b
 	}
 	if b == none {
-		o.last = a
+		o[i].last = a
 	} else {
-		t.runs[b].prev = a
+		t.at(b).links[i].prev = a
 	}
 }

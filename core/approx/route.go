@@ -22,7 +22,7 @@ func (x *Approx) Route(slot worker.Slot, q index.Query, now int64) error {
 	x.mu.Lock()
 	defer x.settle()
 	if x.capacity(slot) > 0 {
-		end, _, err := x.hold(slot, none, q)
+		end, _, err := x.hold(slot, none, x.fit(slot, q))
 		x.unhold(slot, end)
 		return err
 	}
@@ -37,17 +37,18 @@ func (x *Approx) route(slot worker.Slot, q index.Query, now int64) error {
 	if x.ttl <= 0 || len(q.Sequences) == 0 {
 		return nil
 	}
-	end, _, err := x.put(slot, none, q)
+	end, _, err := x.put(slot, none, x.fit(slot, q))
 	if err != nil {
 		return err
 	}
 	x.latest = max(x.latest, roundUp(addSaturating(now, x.ttl)))
-	for id := end; id != none; id = x.tree.runs[id].parent {
-		x.tree.take(&x.expiring, id)
-		x.tree.runs[id].deadline = x.latest
-		x.tree.push(&x.expiring, id)
+	o := x.orders(slot)
+	for id := end; id != none; id = x.tree.at(id).parent {
+		x.tree.take(o, id)
+		x.tree.at(id).deadline = x.latest
+		x.tree.push(o, id)
 	}
-	x.tree.tidy(&x.expiring, end)
+	x.tree.tidy(o, end)
 	return nil
 }
 
@@ -68,12 +69,13 @@ func (x *Approx) Acquire(slot worker.Slot, id string, q index.Query, private int
 	if x.capacity(slot) == 0 {
 		return x.route(slot, q, now)
 	}
-	end, _, err := x.hold(slot, none, q)
+	end, _, err := x.hold(slot, none, x.fit(slot, q))
 	if err != nil {
 		return err
 	}
-	x.leases[id] = lease{slot, end, int64(private)}
-	x.ranks[slot].private += int64(private)
+	if !x.lend(lease{id: id, slot: slot, end: end, private: int64(private)}) {
+		x.unhold(slot, end)
+	}
 	x.evict(slot)
 	return nil
 }
@@ -87,6 +89,10 @@ func (x *Approx) Materialise(id string, q index.Query) error {
 	}
 	x.mu.Lock()
 	defer x.settle()
+	if _, ok := x.leases[id]; ok {
+		x.free(runsOf(len(q.Sequences)) + 1) // that may take this lease too
+		x.flush()
+	}
 	l, ok := x.leases[id]
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrLeaseNotFound, id)
@@ -95,7 +101,7 @@ func (x *Approx) Materialise(id string, q index.Query) error {
 	if err != nil {
 		return err
 	}
-	x.leases[id] = lease{l.slot, end, l.private + int64(known)}
+	l.end, l.private = end, l.private+int64(known)
 	x.ranks[l.slot].private += int64(known)
 	x.evict(l.slot)
 	return nil
@@ -109,9 +115,7 @@ func (x *Approx) Release(id string) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrLeaseNotFound, id)
 	}
-	delete(x.leases, id)
-	x.ranks[l.slot].private -= l.private
-	x.unhold(l.slot, l.end)
+	x.end(l)
 	return nil
 }
 
@@ -159,7 +163,7 @@ func (x *Approx) put(slot worker.Slot, from runID, q index.Query) (end runID, kn
 		}
 	}
 	end = at.run
-	if end != none && at.within < len(x.tree.runs[end].hashes) {
+	if end != none && at.within < int(x.tree.at(end).n) {
 		end = x.tree.split(end, at.within)
 	}
 	if rest := q.Sequences[at.depth:]; len(rest) > 0 {
@@ -176,8 +180,7 @@ func (x *Approx) apply(slot worker.Slot, from runID, depth int, q index.Query) e
 	case depth > 0:
 		ev.HasParent, ev.Parent = true, block.EngineHash(q.Sequences[depth-1])
 	case from != none:
-		hashes := x.tree.runs[from].hashes
-		ev.HasParent, ev.Parent = true, block.EngineHash(hashes[len(hashes)-1])
+		ev.HasParent, ev.Parent = true, x.tree.last(from)
 	default:
 		ev.HasParent = false
 	}
@@ -186,8 +189,7 @@ func (x *Approx) apply(slot worker.Slot, from runID, depth int, q index.Query) e
 		ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(q.Sequences[i]), Hash: q.Hashes[i]})
 	}
 	_, err := x.inner.Apply(slot, ev, index.Set)
-	const keep = 4096 // blocks of a longer prompt are not kept room for
-	if cap(ev.Blocks) > keep {
+	if cap(ev.Blocks) > keepBlocks {
 		ev.Blocks = nil
 	}
 	return err
@@ -202,10 +204,10 @@ func (x *Approx) hold(slot worker.Slot, from runID, q index.Query) (end runID, k
 	if end == none {
 		return from, 0, nil
 	}
-	idle := &x.ranks[slot].idle
-	for id := end; id != from; id = x.tree.runs[id].parent {
+	idle := x.orders(slot)
+	for id := end; id != from; id = x.tree.at(id).parent {
 		x.tree.take(idle, id)
-		x.tree.runs[id].refs++
+		x.tree.at(id).refs++
 	}
 	x.tree.tidy(idle, end)
 	return end, known, nil
@@ -213,9 +215,9 @@ func (x *Approx) hold(slot worker.Slot, from runID, q index.Query) (end runID, k
 
 // unhold takes a reference from a run and all before it, and evicts what is too much then.
 func (x *Approx) unhold(slot worker.Slot, end runID) {
-	idle := &x.ranks[slot].idle
-	for id := end; id != none; id = x.tree.runs[id].parent {
-		r := &x.tree.runs[id]
+	idle := x.orders(slot)
+	for id := end; id != none; id = x.tree.at(id).parent {
+		r := x.tree.at(id)
 		if r.refs--; r.refs == 0 {
 			x.tree.push(idle, id)
 		}

@@ -183,3 +183,38 @@ func TestPresumptionsWithoutEnd(t *testing.T) {
 		require.EqualValues(t, 10, k.depth(tokens(1, 40))["1/0"], "%d blocks", room)
 	}
 }
+
+// The byte bound holds whatever is presumed: long prompts or short ones, booked or not, in ranks with room for all of them.
+func TestMemoryOfPresumedBlocksIsBounded(t *testing.T) {
+	if raceEnabled {
+		return // it is slow, and checked by the run without
+	}
+	for _, blocks := range []int{1, 512} {
+		config := router.DefaultConfig()
+		config.UseKVEvents, config.RouterApproximateCachePolicy, config.MaxBytes = false, "lru", router.MinMaxBytes
+		k := newKit(t, 1, config)
+		require.NoError(t, k.AddWorker(router.Worker{ID: 1, TotalKVBlocks: 1e9}))
+		n := 60_000/blocks + 1000
+		prompt := func(i int) *router.Request { return updating(book(fmt.Sprint(i), tokens(1000+i*blocks, blocks))) }
+		for i := range n {
+			k.best(prompt(i))
+		}
+		stats, err := k.Stats()
+		require.NoError(t, err)
+		require.LessOrEqual(t, int64(stats.Bytes), config.MaxBytes)
+		require.Greater(t, int64(stats.Memory.Presumed), config.MaxBytes/8*3, "the bound is made use of")
+		require.Positive(t, stats.EvictedBlocks)
+		row := k.health(1)
+		require.Equal(t, router.Presumed, row.State)
+		require.Contains(t, row.Reason, fmt.Sprintf("max_bytes: %d blocks were evicted", stats.EvictedBlocks))
+		require.Equal(t, stats.EvictedBlocks, row.Counters["evicted_blocks"])
+		require.EqualValues(t, blocks, k.depth(tokens(1000+(n-1)*blocks, blocks))["1/0"])
+		for i := range n {
+			require.NoError(t, k.Free(fmt.Sprint(i)), "a request whose blocks went ends as all others")
+		}
+		require.NoError(t, k.RemoveWorker(1))
+		stats, err = k.Stats()
+		require.NoError(t, err)
+		require.Zero(t, stats.PresumedBlocks)
+	}
+}

@@ -130,7 +130,8 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	r.scratch.New = func() any { return new(scratch) }
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})
 	if ttl, ok := config.presumes(); ok {
-		r.presumed = approx.New(index.New(index.Options{MaxBytes: config.share(forPresumed)}), approx.Options{TTLNanos: ttl})
+		ofIndex, rest := config.presumedBounds()
+		r.presumed = approx.New(index.New(index.Options{MaxBytes: ofIndex}), approx.Options{TTLNanos: ttl, MaxBytes: rest})
 	}
 	return r, nil
 }
@@ -238,6 +239,10 @@ func (r *Router) Health() ([]RankHealth, error) {
 	for i, k := range ranks {
 		if !r.config.UseKVEvents {
 			rows[i].State, rows[i].Reason = Presumed, "without events: the blocks of prompts that were routed here"
+			if n := r.evictedPresumed(k.slot); n > 0 {
+				rows[i].Reason += fmt.Sprintf("; max_bytes: %d blocks were evicted", n)
+				rows[i].Counters["evicted_blocks"] = n
+			}
 			continue
 		}
 		if k.feed != nil {
@@ -252,7 +257,7 @@ func (r *Router) Health() ([]RankHealth, error) {
 		}
 		k.mu.Lock()
 		missing := cmp.Or(k.partial, r.evicted(k.slot))
-		if n := r.index.Evicted(k.slot) + r.tiers.Evicted(k.slot); n > 0 {
+		if n := r.evictedBlocks(k.slot); n > 0 {
 			rows[i].Counters["evicted_blocks"] = n
 		}
 		k.mu.Unlock()
@@ -322,7 +327,7 @@ func (r *Router) Stats() (Stats, error) {
 	active, evicted := 0, uint64(0)
 	for _, k := range r.ranks {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)
-		evicted += r.index.Evicted(k.slot) + r.tiers.Evicted(k.slot)
+		evicted += r.evictedBlocks(k.slot) + r.evictedPresumed(k.slot)
 	}
 	var replicas *replica.Stats
 	if r.mesh != nil {

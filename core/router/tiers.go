@@ -103,17 +103,36 @@ const (
 	forDevice
 )
 
-// share gives the bound of a part, 0 if there is none. What is presumed without events has an index of half the bound:
-// what else is known of it takes about as much.
+// share gives the bound of a part, 0 if there is none.
 func (c *Config) share(of share) int64 {
 	eighths := [...]int64{forTiers: 1, forPresumed: 1, forDevice: 7}
 	switch _, presumes := c.presumes(); {
 	case !c.UseKVEvents:
-		eighths = [...]int64{forTiers: 1, forPresumed: 4, forDevice: 1}
+		eighths = [...]int64{forTiers: 1, forPresumed: 6, forDevice: 1}
 	case presumes:
 		eighths[forDevice]--
 	}
 	return c.MaxBytes / 8 * eighths[of]
+}
+
+// presumedBounds splits what is for presumed blocks: half is for their index, which has 17 bytes a block and 200 a prompt,
+// and half for what else is known of them, 12 bytes a block and 190 a prompt, or 400 with a booking.
+func (c *Config) presumedBounds() (ofIndex, rest int64) {
+	n := c.share(forPresumed)
+	return n - n/2, n / 2
+}
+
+// evictedBlocks counts what the byte bound took from a rank of what its events said.
+func (r *Router) evictedBlocks(slot worker.Slot) uint64 {
+	return r.index.Evicted(slot) + r.tiers.Evicted(slot)
+}
+
+// evictedPresumed counts what it took of what a rank is presumed to hold.
+func (r *Router) evictedPresumed(slot worker.Slot) uint64 {
+	if r.presumed == nil {
+		return 0
+	}
+	return r.presumed.Evicted(slot)
 }
 
 // drop forgets everything of a slot, of what its events said.

@@ -94,7 +94,7 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 
 // evicted says what the byte bound took from a rank, "" if nothing.
 func (r *Router) evicted(slot worker.Slot) string {
-	if n := r.index.Evicted(slot) + r.tiers.Evicted(slot); n > 0 {
+	if n := r.evictedBlocks(slot); n > 0 {
 		return fmt.Sprintf("max_bytes: %d blocks were evicted", n)
 	}
 	return ""

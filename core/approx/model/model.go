@@ -188,6 +188,9 @@ func (m *Approx) Blocks(slot worker.Slot, now int64) int {
 	return len(m.rank(slot).blocks)
 }
 
+// Capacity gives what SetCapacity set.
+func (m *Approx) Capacity(slot worker.Slot) uint64 { return m.rank(slot).capacity }
+
 // Leases counts the requests that hold blocks.
 func (m *Approx) Leases() int { return len(m.leases) }
 
