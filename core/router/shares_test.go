@@ -23,7 +23,11 @@ func TestSharesOfTheBound(t *testing.T) {
 	require.Equal(t, [2]int64{100, 700}, [2]int64(events[:2]))
 	ttl := 5.0
 	require.Equal(t, [3]int64{100, 600, 100}, shares(func(c *Config) { c.RouterPredictedTTLSecs = &ttl }))
-	require.Equal(t, [3]int64{100, 100, 400}, shares(func(c *Config) { c.UseKVEvents = false }), "no events fill the first two")
+	require.Equal(t, [3]int64{100, 100, 600}, shares(func(c *Config) { c.UseKVEvents = false }), "no events fill the first two")
+	c := DefaultConfig()
+	c.MaxBytes, c.UseKVEvents = 8*77, false
+	ofIndex, rest := c.presumedBounds()
+	require.Equal(t, [2]int64{231, 231}, [2]int64{ofIndex, rest})
 	require.Zero(t, shares(func(c *Config) { c.MaxBytes = 0 }))
 }
 

@@ -115,8 +115,8 @@ func (c *Config) share(of share) int64 {
 	return c.MaxBytes / 8 * eighths[of]
 }
 
-// presumedBounds splits what is for presumed blocks: half is for their index, which has 17 bytes a block and 200 a prompt,
-// and half for what else is known of them, 12 bytes a block and 190 a prompt, or 400 with a booking.
+// presumedBounds splits what is for presumed blocks: half is for their index, about 220 bytes for a prompt of one block, and
+// half for what else is known of them, 320 bytes for each 32 blocks that came together, and 160 for a booking.
 func (c *Config) presumedBounds() (ofIndex, rest int64) {
 	n := c.share(forPresumed)
 	return n - n/2, n / 2
