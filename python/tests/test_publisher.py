@@ -314,7 +314,7 @@ def test_a_plain_subscriber_loses_nothing() -> None:
     subscriber.subscribe(b"kv@")
     held: set[int] = set()
     numbers: list[int] = []
-    dropped = 0
+    live = dropped = 0
 
     def take(number: int, payload: bytes) -> None:
         if number != len(numbers):
@@ -352,6 +352,7 @@ def test_a_plain_subscriber_loses_nothing() -> None:
         topic, number_bytes, payload = subscriber.recv_multipart()
         assert topic == b"kv@pod"
         (number,) = struct.unpack(">Q", number_bytes)
+        live += 1
         if number * 2654435761 % 100 < 3:
             dropped += 1
             continue
@@ -361,7 +362,8 @@ def test_a_plain_subscriber_loses_nothing() -> None:
     thread.join()
     fill()
     assert numbers == list(range(batches + 1))
-    assert dropped > batches / 50
+    assert live > batches / 10  # a replay may be ahead of the live stream, which then need not be read on
+    assert dropped > live / 50
     assert held == {i for i in range(batches) if i % 5 != 4 and i % 5 != 2}
     assert len(held) == publisher.info()["blocks"]
     context.destroy(linger=0)
