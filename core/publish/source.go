@@ -43,10 +43,9 @@ type Source struct {
 	log   *replay.Log
 	index index.Index
 
-	answering chan struct{} // a place for each answer that is on its way
-	done      chan struct{} // closed by Close
-	once      sync.Once
-	err       error // of the first Close
+	dumps dumps // being sent
+	once  sync.Once
+	err   error // of the first Close
 
 	mu     sync.Mutex // guards what follows, and that events are recorded and leave in one order
 	closed bool
@@ -62,7 +61,7 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 	if err := block.CheckSize(int64(cfg.BlockSize)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	s := &Source{cfg: cfg, id: rand.Uint64(), answering: make(chan struct{}, maxAnswers), done: make(chan struct{})}
+	s := &Source{cfg: cfg, id: rand.Uint64()}
 	var err error
 	s.out, err = New(Config{
 		Endpoint: cfg.Endpoint, Replay: cfg.Replay, Topic: cfg.Topic, Rank: cfg.Rank.DPRank, BufferSteps: cfg.BufferSteps, Clock: cfg.Clock,
@@ -109,7 +108,7 @@ func (s *Source) QueryAddr() string {
 // Close stops listening and drops subscribers. It is idempotent.
 func (s *Source) Close() error {
 	s.once.Do(func() {
-		close(s.done)
+		s.dumps.close()
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
@@ -149,7 +148,7 @@ func (s *Source) Stats() SourceStats {
 }
 
 // Publish tells of events, in order, and says what they did: a block that is stored again while it is held counts as Duplicate, and routers do not
-// hear of it until it was removed as often. An event becomes as many messages as there are stretches of blocks that are new.
+// hear of it until it was removed as often. An event becomes as many messages as there are stretches of blocks that are new, more if they are long.
 // It does not wait for subscribers.
 //
 // Errors: ErrEvent if one is not what an engine of this block size could report; nothing was published then. Otherwise all
@@ -214,7 +213,28 @@ func (s *Source) check(e *Event) error {
 	case e.HasLoRAID:
 		return fmt.Errorf("%w: LoRA id %d, adapters have names", ErrEvent, e.LoRAID)
 	}
+	for i := range e.BlockHashes {
+		if n := blockBytes(e, i) + len(e.SessionID); n > maxEventBytes {
+			return fmt.Errorf("%w: block %d takes up to %d bytes with its identity, a message at most %d", ErrEvent, e.BlockHashes[i], n, maxEventBytes)
+		}
+	}
 	return nil
+}
+
+// maxEventBytes bounds the blocks of one message, nearly: subscribers take messages of 64 MiB.
+const maxEventBytes = 8 << 20
+
+// nameBytes and tokenBytes are the most that an engine hash, or one of a multimodal object, and a token take.
+const nameBytes, tokenBytes = 9, 5
+
+// blockBytes is more than a stored block takes in a message. LoRA name and salt may be in the keys of every block.
+func blockBytes(e *Event, i int) int {
+	const keys = 64
+	n := keys + nameBytes + tokenBytes*int(e.BlockSize) + 2*len(e.LoRAName) + 2*len(e.CacheSalt)
+	if e.MM != nil {
+		n += 4 * nameBytes * len(e.MM[i]) // the hash may be written in digits
+	}
+	return n
 }
 
 func (s *Source) publish(e *Event) (index.Applied, error) {
@@ -233,7 +253,7 @@ func (s *Source) publish(e *Event) (index.Applied, error) {
 	return done, s.send(Cleared(), &event.Event{Kind: event.Cleared})
 }
 
-// store publishes the stretches of a chain that are new.
+// store publishes the stretches of a chain that are new, each long one as several.
 func (s *Source) store(e *Event, tier event.Tier) (done index.Applied, err error) {
 	parent, err := s.chain(e, tier)
 	if err != nil {
@@ -241,7 +261,7 @@ func (s *Source) store(e *Event, tier event.Tier) (done index.Applied, err error
 	}
 	id := block.Identity{LoRAName: e.LoRAName, CacheSalt: e.CacheSalt, MM: e.MM, Eagle: e.Bigram}
 	s.hashes = block.Hashes(s.hashes[:0], e.TokenIDs, s.cfg.BlockSize, &id)
-	from, n := 0, len(e.BlockHashes)
+	from, n, size := 0, len(e.BlockHashes), 0
 	for i := range n + 1 {
 		var first bool
 		if i < n {
@@ -257,7 +277,10 @@ func (s *Source) store(e *Event, tier event.Tier) (done index.Applied, err error
 				done.Duplicate++
 			}
 		}
-		if first {
+		if i < n {
+			size += blockBytes(e, i)
+		}
+		if first && size <= maxEventBytes {
 			continue
 		}
 		if from < i {
@@ -266,7 +289,12 @@ func (s *Source) store(e *Event, tier event.Tier) (done index.Applied, err error
 			}
 			done.Stored += i - from
 		}
-		from = i + 1
+		if from, size = i, 0; i < n {
+			size = blockBytes(e, i)
+		}
+		if !first {
+			from, size = i+1, 0
+		}
 	}
 	return done, nil
 }
@@ -336,7 +364,13 @@ func (s *Source) remove(e *Event, tier event.Tier) (done index.Applied, err erro
 		return done, nil
 	}
 	done.Removed = len(gone)
-	return done, s.send(Event{Kind: event.Removed, BlockHashes: gone, Medium: e.Medium}, &event.Event{Kind: event.Removed, Tier: tier, Removed: gone})
+	for part := range slices.Chunk(gone, maxEventBytes/nameBytes) {
+		err = s.send(Event{Kind: event.Removed, BlockHashes: part, Medium: e.Medium}, &event.Event{Kind: event.Removed, Tier: tier, Removed: part})
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
 }
 
 // send records an event and publishes it, in this order: who hears of it may ask for it.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -365,7 +366,7 @@ func TestALargeDumpComesInParts(t *testing.T) {
 	_, err := s.Publish(Stored(nil, list, tokens, 2))
 	require.NoError(t, err)
 	var wg sync.WaitGroup
-	for range maxAnswers + 2 {
+	for range maxDumps + 2 {
 		wg.Go(func() {
 			c := dial(t, s.QueryAddr(), zmq.Dealer)
 			_, a := query(t, c, s, event.RangeQuery{WorkerID: 1 << 60, DPRank: 3})
@@ -377,6 +378,91 @@ func TestALargeDumpComesInParts(t *testing.T) {
 	wg.Wait()
 }
 
+// Answers that are not read keep nobody else from theirs: all places are taken, for ever.
+func TestSlowReadersKeepNobodyWaiting(t *testing.T) {
+	s := startSource(t, 10)
+	for i := range 2 * maxDumps {
+		_, err := s.Publish(chain(nil, block.EngineHash(i)))
+		require.NoError(t, err)
+		require.NotNil(t, s.dumps.take(s.dump, s.log.Stats))
+		require.LessOrEqual(t, len(s.dumps.alive), maxDumps)
+	}
+	last := s.dumps.alive[maxDumps-1].last
+	require.Less(t, last, s.log.Stats().Last)
+	all := event.RangeQuery{WorkerID: 1 << 60, DPRank: 3}
+	c := dial(t, s.QueryAddr(), zmq.Dealer)
+	_, a := query(t, c, s, all)
+	require.Equal(t, event.RangeDump, a.Kind)
+	require.Equal(t, last, a.LastID, "the newest that is being sent")
+	all.HasStart, all.Start = true, last+1
+	_, a = query(t, c, s, all)
+	require.Equal(t, event.RangeEvents, a.Kind)
+	require.Equal(t, s.log.Stats().Last, a.LastID, "and what came since")
+
+	for i := range 10 { // now the events since are gone
+		_, err := s.Publish(chain(nil, 1000+block.EngineHash(i)))
+		require.NoError(t, err)
+	}
+	got := make(chan *dump)
+	go func() { got <- s.dumps.take(s.dump, s.log.Stats) }()
+	for range maxDumps {
+		s.dumps.give(s.dumps.alive[0])
+	}
+	require.Equal(t, s.log.Stats().Last, (<-got).last)
+}
+
+func TestAnAnswerHasOneDeadline(t *testing.T) {
+	s, now, parts := startSource(t, 10), time.Unix(0, 0), 0
+	answer := make([]byte, 100*wire.RangeChunkBytes)
+	send := func(each time.Duration) error {
+		parts = 0
+		return s.transmit(answer, func() time.Time { return now }, func(_, _ []byte) error { parts++; now = now.Add(each); return nil })
+	}
+	require.NoError(t, send(time.Second))
+	require.Equal(t, 100, parts)
+	require.ErrorIs(t, send(patience), errSlow)
+	require.Equal(t, 22, parts)
+}
+
+// Each message is far below what a subscriber takes, and the routers' chain is whole.
+func TestALongStoreIsSeveralMessages(t *testing.T) {
+	s := startSource(t, 100)
+	const blocks = 300_000
+	list, tokens := make([]block.EngineHash, blocks), make([]block.Token, 2*blocks)
+	for i := range list {
+		list[i], tokens[2*i] = block.EngineHash(math.MaxUint64-uint64(i)), block.Token(math.MaxUint32-uint32(i))
+	}
+	done, err := s.Publish(Stored(nil, list, tokens, 2))
+	require.NoError(t, err)
+	require.Equal(t, index.Applied{Stored: blocks}, done)
+	all := messages(t, s)
+	require.Greater(t, len(all), 2)
+	require.Equal(t, s.index.Dump(0, 0), follow(t, all, index.Set).Dump(0, 0))
+	_, err = s.Publish(Removed(append(list, make([]block.EngineHash, 700_000)...)))
+	require.NoError(t, err)
+	_, payloads := s.out.steps.since(0)
+	for _, p := range payloads {
+		require.LessOrEqual(t, len(p), maxEventBytes)
+	}
+	e := chain(nil, 1)
+	e.LoRAName = strings.Repeat("x", 10<<20)
+	_, err = s.Publish(e)
+	require.ErrorIs(t, err, ErrEvent)
+}
+
+func TestAClearForgetsLowerTiers(t *testing.T) {
+	s := startSource(t, 100)
+	low := chain(nil, 1)
+	low.Medium = "CPU_PINNED"
+	for range 2 {
+		done, err := s.Publish(low)
+		require.NoError(t, err)
+		require.Equal(t, index.Applied{Stored: 1}, done)
+		_, err = s.Publish(Cleared())
+		require.NoError(t, err)
+	}
+}
+
 // Peers that ask and do not read must not keep Close from ending.
 func TestCloseDoesNotWaitForQueries(t *testing.T) {
 	s := startSource(t, 10)
@@ -386,7 +472,7 @@ func TestCloseDoesNotWaitForQueries(t *testing.T) {
 	}
 	_, err := s.Publish(Stored(nil, list, tokens, 2))
 	require.NoError(t, err)
-	for range 2 * maxAnswers {
+	for range 2 * maxDumps {
 		c := dial(t, s.QueryAddr(), zmq.Dealer)
 		require.NoError(t, c.Send(nil, wire.AppendRangeQuery(nil, &event.RangeQuery{WorkerID: 1 << 60, DPRank: 3})))
 	}
