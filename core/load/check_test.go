@@ -50,9 +50,14 @@ func Check(t testing.TB, l *Ledger) {
 	require.Equal(t, live, l.byID.used)
 	require.Equal(t, remote, l.remote)
 	require.Len(t, l.free, len(l.requests)-1-live)
-	order := walk(t, l, &l.deadlines, byDeadline)
-	require.Len(t, order, live)
-	require.True(t, slices.IsSortedFunc(order, func(a, b uint32) int { return cmp.Compare(l.requests[a].deadline, l.requests[b].deadline) }))
+	for deadlines, want := range map[*list]int{&l.deadlines: live - remote, &l.remoteDeadlines: remote} {
+		order := walk(t, l, deadlines, byDeadline)
+		require.Len(t, order, want)
+		require.True(t, slices.IsSortedFunc(order, func(a, b uint32) int { return cmp.Compare(l.requests[a].deadline, l.requests[b].deadline) }))
+		for _, i := range order {
+			require.Equal(t, deadlines == &l.remoteDeadlines, l.requests[i].origin != 0)
+		}
+	}
 	for id, n := range l.tree.nodes {
 		require.Equal(t, want.ends[nodeID(id)], n.ends)
 		for _, h := range n.holders {

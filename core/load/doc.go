@@ -15,16 +15,18 @@
 // Life of a request id:
 //
 //	unknown -Book-> booked -Free-> unknown
-//	booked -Expire, DropSlot, DropOrigin-> remembered -one Free or PrefillComplete, one expiry period, or Book-> unknown
+//	booked -Expire, DropSlot-> remembered -one Free or PrefillComplete, one expiry period, or Book-> unknown
 //
 // Booking an id that is booked is ErrDuplicateRequest; anything but Book for an unknown id is ErrRequestNotFound; marking
 // prefill complete twice is fine. A remembered id holds nothing. Only bookings without progress expire: PrefillComplete
 // and AddOutputBlocks renew.
 //
 // Replicas tell each other what they book. A booking has an Origin, the router that placed the request, and counts like
-// any other; the first that books an id owns it, so a second one's ErrDuplicateRequest is to be ignored. RemoteFree and
-// RemotePrefillComplete act where the request is on the slot they mean, as in Dynamo. A replica's bookings end with
-// DropOrigin, when it is known to be gone, or expire like others; nobody is owed a late call for them.
+// any other; the first that books an id owns it, so a second one's ErrDuplicateRequest is to be ignored. A booking is its
+// owner's: what this router placed nobody else ends, and what another placed is not known to Free, PrefillComplete and
+// AddOutputBlocks here; RemoteFree and RemotePrefillComplete act on what the router that tells placed, on the slot it means.
+// A replica's bookings end with DropOrigin, when it is known to be gone, or expire after ten times the period of own ones,
+// because not all of their progress is told; nobody is owed a late call for them.
 //
 // A Ledger is not safe for concurrent use: the router's mutex guards it, so that a pick and its booking are one step. It
 // reads no clock: now is nanoseconds on any clock of the caller, and the ledger's time is the latest it was given: it does

@@ -76,13 +76,13 @@ func (p *pair) step(op, a, b, c byte) {
 		p.same(p.ledger.Book(booking, p.now), p.model.Book(booking, p.now))
 	case 3:
 		if op >= 128 {
-			require.Equal(p.t, p.model.RemoteFree(id, slot, p.now), p.ledger.RemoteFree(id, slot, p.now))
+			require.Equal(p.t, p.model.RemoteFree(id, slot, load.Origin(c%3), p.now), p.ledger.RemoteFree(id, slot, load.Origin(c%3), p.now))
 			break
 		}
 		p.same(p.ledger.Free(id, p.now), p.model.Free(id, p.now))
 	case 4:
 		if op >= 128 {
-			require.Equal(p.t, p.model.RemotePrefillComplete(id, slot, p.now), p.ledger.RemotePrefillComplete(id, slot, p.now))
+			require.Equal(p.t, p.model.RemotePrefillComplete(id, slot, load.Origin(c%3), p.now), p.ledger.RemotePrefillComplete(id, slot, load.Origin(c%3), p.now))
 			break
 		}
 		p.same(p.ledger.PrefillComplete(id, p.now), p.model.PrefillComplete(id, p.now))

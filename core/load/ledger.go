@@ -17,7 +17,9 @@ const MaxSlots = 1 << 20
 
 // Options of a Ledger; the zero value is good.
 type Options struct {
-	ExpiryNanos int64 // a booking expires when it is older than this since its last progress; <= 0: DefaultExpiryNanos
+	// A booking of this router expires when it is older than this since its last progress, another's when it is ten times
+	// older; <= 0: DefaultExpiryNanos.
+	ExpiryNanos int64
 
 	// Ended, if not nil, hears of every request that is booked no more, however it ended, and when. It must not call the ledger.
 	Ended func(id string, at Placement, now int64)
@@ -60,26 +62,28 @@ type request struct {
 
 // Ledger books requests. See the package comment; the zero value is not usable.
 //
-// Invariants (checked in the tests): byID has exactly the live requests; deadlines links exactly those, by deadline; each
+// Invariants (checked in the tests): byID has exactly the live requests; deadlines links exactly those of this router, by
+// deadline, and remoteDeadlines those of others; each
 // tally links the live requests of its slot and is their sum, and its backlog links those with prefill tokens; loads shows the
 // tallies; decaying lists the slots whose prefill decays, once each; an id is booked or remembered, never both.
 type Ledger struct {
-	expiry    int64
-	ended     func(id string, at Placement, now int64) // may be nil
-	now       int64                                    // the latest time given
-	byID      table
-	seed      maphash.Seed // of the hashes in byID
-	requests  []request    // the first is nobody
-	free      []uint32     // indices of requests that are not live
-	remote    int          // live requests of other routers, at most maxRemote
-	maxRemote int
-	deadlines list
-	tallies   []tally // by slot; slots beyond are empty
-	loads     []Load  // by slot; the prefill tokens of decaying slots as of decayed or later
-	decaying  []worker.Slot
-	decayed   int64
-	tree      tree
-	late      remembered
+	expiry          int64
+	ended           func(id string, at Placement, now int64) // may be nil
+	now             int64                                    // the latest time given
+	byID            table
+	seed            maphash.Seed // of the hashes in byID
+	requests        []request    // the first is nobody
+	free            []uint32     // indices of requests that are not live
+	remote          int          // live requests of other routers, at most maxRemote
+	maxRemote       int
+	deadlines       list
+	remoteDeadlines list
+	tallies         []tally // by slot; slots beyond are empty
+	loads           []Load  // by slot; the prefill tokens of decaying slots as of decayed or later
+	decaying        []worker.Slot
+	decayed         int64
+	tree            tree
+	late            remembered
 }
 
 // New returns an empty ledger.
@@ -123,8 +127,9 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	if b.Origin != 0 {
 		l.remote++
 	}
-	r.deadline = addSaturating(now, l.expiry)
-	l.deadlines.push(l.requests, byDeadline, i)
+	period, deadlines := l.period(b.Origin)
+	r.deadline = addSaturating(now, period)
+	deadlines.push(l.requests, byDeadline, i)
 	t := &l.tallies[b.Slot]
 	t.live.push(l.requests, bySlot, i)
 	t.requests++
@@ -143,7 +148,7 @@ func (l *Ledger) Book(b Booking, now int64) error {
 // PrefillComplete ends the prefill of a request: its prompt tokens no longer count. Errors: ErrRequestNotFound.
 func (l *Ledger) PrefillComplete(id string, now int64) error {
 	now = l.at(now)
-	i, ok := l.find(id)
+	i, ok := l.own(id)
 	if !ok {
 		return l.settleLate(id, now)
 	}
@@ -154,7 +159,7 @@ func (l *Ledger) PrefillComplete(id string, now int64) error {
 // Free ends a request, its prefill included. Errors: ErrRequestNotFound.
 func (l *Ledger) Free(id string, now int64) error {
 	now = l.at(now)
-	i, ok := l.find(id)
+	i, ok := l.own(id)
 	if !ok {
 		return l.settleLate(id, now)
 	}
@@ -169,7 +174,7 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 		return fmt.Errorf("%w: decay fraction %v is not in [0, 1]", ErrInvalid, *decayFraction)
 	}
 	now = l.at(now)
-	i, ok := l.find(id)
+	i, ok := l.own(id)
 	if !ok {
 		return notFound(id)
 	}
@@ -210,20 +215,22 @@ func (l *Ledger) Expire(now int64) int {
 	now = l.at(now)
 	l.late.expire(now)
 	n := 0
-	for {
-		i := l.deadlines.first
-		if i == 0 || l.requests[i].deadline >= now {
-			return n
+	for _, deadlines := range [...]*list{&l.deadlines, &l.remoteDeadlines} {
+		for i := deadlines.first; i != 0 && l.requests[i].deadline < now; i = deadlines.first {
+			l.abandon(i, now)
+			n++
 		}
-		l.abandon(i, now)
-		n++
 	}
+	return n
 }
 
-// NextExpiry gives the last moment at which the oldest booking without progress lives, or false if nothing is booked: a
-// caller that waits for load to go away need not look before that.
+// NextExpiry gives the last moment at which the booking that expires next lives, or false if nothing is booked: a caller
+// that waits for load to go away need not look before that.
 func (l *Ledger) NextExpiry() (at int64, ok bool) {
-	i := l.deadlines.first
+	i, j := l.deadlines.first, l.remoteDeadlines.first
+	if i == 0 || j != 0 && l.requests[j].deadline < l.requests[i].deadline {
+		i = j
+	}
 	return l.requests[i].deadline, i != 0
 }
 
@@ -288,9 +295,10 @@ func (l *Ledger) newRequest() uint32 {
 
 // renew gives a request a new period. Time does not go back, so its deadline is the last.
 func (l *Ledger) renew(i uint32, now int64) {
-	l.requests[i].deadline = addSaturating(now, l.expiry)
-	l.deadlines.remove(l.requests, byDeadline, i)
-	l.deadlines.push(l.requests, byDeadline, i)
+	period, deadlines := l.period(l.requests[i].origin)
+	l.requests[i].deadline = addSaturating(now, period)
+	deadlines.remove(l.requests, byDeadline, i)
+	deadlines.push(l.requests, byDeadline, i)
 }
 
 func (l *Ledger) completePrefill(i uint32, now int64) {
@@ -323,7 +331,8 @@ func (l *Ledger) release(i uint32, now int64) {
 	if r.prefillTokens > 0 {
 		t.prefill.remove(l.requests, i, now)
 	}
-	l.deadlines.remove(l.requests, byDeadline, i)
+	_, deadlines := l.period(r.origin)
+	deadlines.remove(l.requests, byDeadline, i)
 	l.byID.remove(r.hash, i)
 	if r.origin != 0 {
 		l.remote--

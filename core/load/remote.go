@@ -1,6 +1,10 @@
 package load
 
-import "github.com/dynamo-go/dynamo-go/core/worker"
+import (
+	"math"
+
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
 
 // Origin names the router that placed a request: 0 is this one, others are what replicas call themselves.
 type Origin uint64
@@ -26,11 +30,16 @@ func (l *Ledger) Placed(id string) (Placement, bool) {
 	return Placement{r.rank, r.slot, r.origin}, true
 }
 
-// RemotePrefillComplete is PrefillComplete as another router tells it: it counts only for a request that is booked on the
-// slot the other router means, whoever placed it. It tells whether it did.
-func (l *Ledger) RemotePrefillComplete(id string, slot worker.Slot, now int64) bool {
+// remotePeriods is how many expiry periods a request of another router lives without progress that is told: it makes some
+// that nobody tells (AddOutputBlocks), and its owner tells when it ends, or is known to be gone. It goes by itself only if
+// that was lost on the way.
+const remotePeriods = 10
+
+// RemotePrefillComplete is PrefillComplete as another router, not 0, tells it: it counts only for a request that this router
+// placed, on the slot it means. It tells whether it did.
+func (l *Ledger) RemotePrefillComplete(id string, slot worker.Slot, origin Origin, now int64) bool {
 	now = l.at(now)
-	i, ok := l.on(id, slot)
+	i, ok := l.of(id, slot, origin)
 	if ok {
 		l.completePrefill(i, now)
 	}
@@ -38,18 +47,37 @@ func (l *Ledger) RemotePrefillComplete(id string, slot worker.Slot, now int64) b
 }
 
 // RemoteFree is Free as another router tells it, under the rule of RemotePrefillComplete.
-func (l *Ledger) RemoteFree(id string, slot worker.Slot, now int64) bool {
+func (l *Ledger) RemoteFree(id string, slot worker.Slot, origin Origin, now int64) bool {
 	now = l.at(now)
-	i, ok := l.on(id, slot)
+	i, ok := l.of(id, slot, origin)
 	if ok {
 		l.release(i, now)
 	}
 	return ok
 }
 
-func (l *Ledger) on(id string, slot worker.Slot) (uint32, bool) {
+// of gives the request that another router placed on a slot.
+func (l *Ledger) of(id string, slot worker.Slot, origin Origin) (uint32, bool) {
 	i, ok := l.find(id)
-	return i, ok && l.requests[i].slot == slot
+	return i, ok && origin != 0 && l.requests[i].origin == origin && l.requests[i].slot == slot
+}
+
+// own gives the request that this router placed.
+func (l *Ledger) own(id string) (uint32, bool) {
+	i, ok := l.find(id)
+	return i, ok && l.requests[i].origin == 0
+}
+
+// period is how long a request of an origin lives without progress, and queue where it waits for its end: requests of one
+// period stand in the order of their progress.
+func (l *Ledger) period(origin Origin) (nanos int64, queue *list) {
+	if origin == 0 {
+		return l.expiry, &l.deadlines
+	}
+	if l.expiry > math.MaxInt64/remotePeriods {
+		return math.MaxInt64, &l.remoteDeadlines
+	}
+	return l.expiry * remotePeriods, &l.remoteDeadlines
 }
 
 // DropOrigin ends all requests that a router placed which is gone, and tells how many they were.

@@ -28,32 +28,38 @@ func TestTheFirstOwnerKeepsARequest(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestRemoteCallsActOnlyOnTheSlotTheyMean(t *testing.T) {
+func TestRemoteCallsActOnlyOnWhatTheTellerPlacedThere(t *testing.T) {
 	l := load.New(load.Options{})
 	require.NoError(t, l.Book(load.Booking{ID: "own", Slot: 1, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
 	require.NoError(t, l.Book(load.Booking{ID: "theirs", Slot: 1, Origin: there, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
 	for _, id := range []string{"own", "theirs", "nobody's"} {
-		require.False(t, l.RemotePrefillComplete(id, 2, 0))
-		require.False(t, l.RemoteFree(id, 2, 0))
+		require.False(t, l.RemotePrefillComplete(id, 2, there, 0))
+		require.False(t, l.RemoteFree(id, 2, there, 0))
+		for _, origin := range []load.Origin{here, elsewhere} {
+			require.False(t, l.RemotePrefillComplete(id, 1, origin, 0), "it did not place it")
+			require.False(t, l.RemoteFree(id, 1, origin, 0), "it did not place it")
+		}
 	}
+	require.False(t, l.RemotePrefillComplete("own", 1, there, 0))
+	require.False(t, l.RemoteFree("own", 1, there, 0), "nobody else ends what this router placed")
 	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(1))
 
-	require.True(t, l.RemotePrefillComplete("theirs", 1, 0))
-	require.True(t, l.RemotePrefillComplete("theirs", 1, 0), "twice is fine")
+	require.True(t, l.RemotePrefillComplete("theirs", 1, there, 0))
+	require.True(t, l.RemotePrefillComplete("theirs", 1, there, 0), "twice is fine")
 	require.Equal(t, load.Load{ActivePrefillTokens: 8, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(1))
-	require.True(t, l.RemoteFree("theirs", 1, 0))
-	require.False(t, l.RemoteFree("theirs", 1, 0))
-	require.True(t, l.RemoteFree("own", 1, 0), "whoever hears of the end")
-	require.ErrorIs(t, l.Free("own", 0), load.ErrRequestNotFound)
+	require.True(t, l.RemoteFree("theirs", 1, there, 0))
+	require.False(t, l.RemoteFree("theirs", 1, there, 0))
+	require.NoError(t, l.Free("own", 0))
 	require.Equal(t, load.Load{}, l.Load(1))
 }
 
-func TestARequestOfAnotherRouterMayEndHere(t *testing.T) {
+func TestARequestOfAnotherRouterEndsThere(t *testing.T) {
 	l := load.New(load.Options{})
 	require.NoError(t, l.Book(load.Booking{ID: "a", Origin: there, PrefillTokens: 8}, 0))
-	require.NoError(t, l.PrefillComplete("a", 0))
-	require.NoError(t, l.Free("a", 0))
-	require.Equal(t, load.Load{}, l.Load(0))
+	require.ErrorIs(t, l.PrefillComplete("a", 0), load.ErrRequestNotFound)
+	require.ErrorIs(t, l.AddOutputBlocks("a", 1, nil, 0), load.ErrRequestNotFound)
+	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound)
+	require.Equal(t, load.Load{ActivePrefillTokens: 8, ActiveRequests: 1}, l.Load(0))
 }
 
 func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
@@ -69,21 +75,29 @@ func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
 	load.Check(t, l)
 }
 
-// A router that dies unnoticed leaves its requests to expire; they are not owed a late call here.
-func TestRequestsOfOtherRoutersExpireWithoutProgress(t *testing.T) {
+// Other routers do not tell all progress: what they placed outlives own requests. What nobody ends goes in the end, and is
+// not owed a late call here.
+func TestRequestsOfOtherRoutersExpireMuchLater(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 10 * second})
 	require.NoError(t, l.Book(load.Booking{ID: "silent", Origin: there}, 0))
 	require.NoError(t, l.Book(load.Booking{ID: "alive", Origin: there, PrefillTokens: 5}, 0))
-	require.True(t, l.RemotePrefillComplete("alive", 0, 8*second))
+	require.NoError(t, l.Book(load.Booking{ID: "own"}, 0))
 	at, ok := l.NextExpiry()
 	require.True(t, ok)
 	require.Equal(t, 10*second, at)
 	require.Zero(t, l.Expire(at))
+	require.Equal(t, 1, l.Expire(at+1), "the own one")
+	require.True(t, l.RemotePrefillComplete("alive", 0, there, 18*second))
+	at, ok = l.NextExpiry()
+	require.True(t, ok)
+	require.Equal(t, 100*second, at)
+	require.Zero(t, l.Expire(at))
 	require.Equal(t, 1, l.Expire(at+1))
 	require.ErrorIs(t, l.Free("silent", at+1), load.ErrRequestNotFound)
-	require.Equal(t, 1, l.Expire(18*second+1))
+	require.Equal(t, 1, l.Expire(118*second+1))
 	_, ok = l.NextExpiry()
 	require.False(t, ok)
+	load.Check(t, l)
 }
 
 func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
@@ -96,7 +110,7 @@ func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
 	require.ErrorIs(t, err, load.ErrInvalid)
 	require.ErrorContains(t, err, `"c"`)
 	require.NoError(t, l.Book(load.Booking{ID: "c"}, 0), "own requests have no bound")
-	require.True(t, l.RemoteFree("a", 0, 0))
+	require.True(t, l.RemoteFree("a", 0, there, 0))
 	require.NoError(t, l.Book(load.Booking{ID: "d", Origin: elsewhere}, 0))
 	load.Check(t, l)
 }

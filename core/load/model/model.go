@@ -68,7 +68,7 @@ func (l *Ledger) Book(b load.Booking, now int64) error {
 	l.bookings[b.ID] = &booking{
 		number: l.booked, rank: b.Rank, origin: b.Origin, slot: b.Slot, prefixes: prefixes(b.Sequences),
 		private: int64(b.Private), privateWeight: int64(b.Private) * whole,
-		prefillTokens: int64(b.PrefillTokens), modeled: b.PrefillModeled, prefillNanos: b.PrefillNanos, deadline: l.now + l.expiry,
+		prefillTokens: int64(b.PrefillTokens), modeled: b.PrefillModeled, prefillNanos: b.PrefillNanos, deadline: l.now + l.period(b.Origin),
 	}
 	return nil
 }
@@ -76,35 +76,62 @@ func (l *Ledger) Book(b load.Booking, now int64) error {
 // PrefillComplete ends the prefill of a request.
 func (l *Ledger) PrefillComplete(id string, now int64) error {
 	l.now = max(l.now, now)
-	b := l.bookings[id]
+	b := l.own(id)
 	if b == nil {
 		return l.settle(id)
 	}
 	l.endPrefill(b)
-	b.deadline = l.now + l.expiry
+	b.deadline = l.now + l.period(b.origin)
 	return nil
 }
 
 // Free ends a request.
 func (l *Ledger) Free(id string, now int64) error {
 	l.now = max(l.now, now)
-	if l.bookings[id] == nil {
+	if l.own(id) == nil {
 		return l.settle(id)
 	}
 	l.remove(id)
 	return nil
 }
 
-// RemotePrefillComplete is PrefillComplete if the request is on the slot.
-func (l *Ledger) RemotePrefillComplete(id string, slot worker.Slot, now int64) bool {
+// RemotePrefillComplete ends the prefill of a request that another router placed on the slot.
+func (l *Ledger) RemotePrefillComplete(id string, slot worker.Slot, origin load.Origin, now int64) bool {
 	l.now = max(l.now, now)
-	return l.bookings[id] != nil && l.bookings[id].slot == slot && l.PrefillComplete(id, now) == nil
+	b := l.bookings[id]
+	if b == nil || b.origin == 0 || b.origin != origin || b.slot != slot {
+		return false
+	}
+	l.endPrefill(b)
+	b.deadline = l.now + l.period(origin)
+	return true
 }
 
-// RemoteFree is Free if the request is on the slot.
-func (l *Ledger) RemoteFree(id string, slot worker.Slot, now int64) bool {
+// RemoteFree ends a request that another router placed on the slot.
+func (l *Ledger) RemoteFree(id string, slot worker.Slot, origin load.Origin, now int64) bool {
 	l.now = max(l.now, now)
-	return l.bookings[id] != nil && l.bookings[id].slot == slot && l.Free(id, now) == nil
+	b := l.bookings[id]
+	if b == nil || b.origin == 0 || b.origin != origin || b.slot != slot {
+		return false
+	}
+	l.remove(id)
+	return true
+}
+
+// own gives the booking of a request that this router placed.
+func (l *Ledger) own(id string) *booking {
+	if b := l.bookings[id]; b != nil && b.origin == 0 {
+		return b
+	}
+	return nil
+}
+
+// period is how long requests of an origin live without progress.
+func (l *Ledger) period(origin load.Origin) int64 {
+	if origin == 0 {
+		return l.expiry
+	}
+	return 10 * l.expiry
 }
 
 // Placed tells where a request is booked.
@@ -122,7 +149,7 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 		return load.ErrInvalid
 	}
 	l.now = max(l.now, now)
-	b := l.bookings[id]
+	b := l.own(id)
 	if b == nil {
 		return load.ErrRequestNotFound
 	}
