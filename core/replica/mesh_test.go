@@ -107,9 +107,9 @@ func (r *router) Apply(events []wire.SequenceEvent) {
 				Origin: load.Origin(e.RouterID),
 			}, r.now)
 		case wire.SequencePrefilled:
-			r.ledger.RemotePrefillComplete(e.RequestID, slot, r.now)
+			r.ledger.RemotePrefillComplete(e.RequestID, slot, load.Origin(e.RouterID), r.now)
 		case wire.SequenceFreed:
-			r.ledger.RemoteFree(e.RequestID, slot, r.now)
+			r.ledger.RemoteFree(e.RequestID, slot, load.Origin(e.RouterID), r.now)
 		}
 	}
 }
@@ -392,7 +392,7 @@ func TestHostileBytesDoNoHarm(t *testing.T) {
 	})
 	require.Positive(t, r.mesh.Stats().Malformed)
 	require.Zero(t, r.mesh.Stats().Panics)
-	r.later(5000)
+	r.later(50_000)
 	require.Equal(t, [slots]load.Load{}, r.loads(), "all of it expires")
 }
 
@@ -414,9 +414,10 @@ func TestAPeerThatIsTooSlowLosesEventsAndNothingElse(t *testing.T) {
 	s := a.mesh.Stats()
 	eventually(t, "what was sent is applied", func() bool { return b.mesh.Stats().Applied == s.Published-s.Dropped })
 	require.NoError(t, b.place("mine", 3, chain(7, 10), 160))
-	b.later(999)
-	b.prefilled("mine") // renews it
-	b.later(2)
+	for range 11 {
+		b.later(999)
+		b.prefilled("mine") // renews it
+	}
 	require.Equal(t, [slots]load.Load{3: {ActiveBlocks: 10, ActiveRequests: 1}}, b.loads(), "bookings whose end was lost expire")
 }
 

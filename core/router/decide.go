@@ -23,6 +23,7 @@ type scratch struct {
 	identity   block.Identity
 	hashes     []block.Hash
 	sequences  []block.SequenceHash
+	private    []block.SequenceHash // what others are told of blocks that are not shared
 	overlaps   []index.Overlap
 	view       schedule.View
 	device     []uint32 // of view
@@ -299,9 +300,6 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) MarkPrefillComplete(id string) error {
 	return r.lifecycle(func(now int64) error {
-		if r.mesh == nil {
-			return r.ledger.PrefillComplete(id, now)
-		}
 		at, booked := r.ledger.Placed(id)
 		err := r.ledger.PrefillComplete(id, now)
 		if booked && err == nil {

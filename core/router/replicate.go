@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -71,21 +74,30 @@ func (r *Router) Replicate(c Replicas) (Replicated, error) {
 	return Replicated{Bind: mesh.Addr(), ID: mesh.ID()}, nil
 }
 
-// tellPlaced tells the others of a booking. r.mu is held.
+// tellPlaced tells the others of a booking, so that they count what this router does: blocks that it shares with nobody go
+// under hashes that nobody else has, as in Dynamo. r.mu is held.
 func (r *Router) tellPlaced(s *scratch, q *Request, b *load.Booking) {
 	if r.mesh == nil {
 		return
 	}
+	sequences := b.Sequences
+	if b.Private > 0 {
+		s.private = slices.Grow(s.private[:0], b.Private)
+		for range b.Private {
+			s.private = append(s.private, block.SequenceHash(rand.Uint64()))
+		}
+		sequences = s.private
+	}
 	r.mesh.Publish(&wire.SequenceEvent{
 		Kind: wire.SequenceAdded, RequestID: b.ID, Worker: b.Rank, LoRAName: q.LoRAName,
-		HasSequences: r.config.RouterTrackActiveBlocks, Sequences: s.sequences, PrefillTokens: uint64(b.PrefillTokens), UntrackedTokens: !r.config.RouterTrackPrefillTokens,
+		HasSequences: r.config.RouterTrackActiveBlocks, Sequences: sequences, PrefillTokens: uint64(b.PrefillTokens), UntrackedTokens: !r.config.RouterTrackPrefillTokens,
 		HasDuration: b.PrefillModeled, PrefillDuration: time.Duration(b.PrefillNanos),
 	})
 }
 
-// tell tells the others what became of a request. r.mu is held.
+// tell tells the others what became of a request that this router placed: of others' requests their routers tell. r.mu is held.
 func (r *Router) tell(kind wire.SequenceKind, id string, rank worker.Rank) {
-	if r.mesh != nil && !r.hearing { // what others told is not told again
+	if r.mesh != nil {
 		r.mesh.Publish(&wire.SequenceEvent{Kind: kind, RequestID: id, Worker: rank})
 	}
 }
@@ -114,11 +126,7 @@ func (s replicaSink) hear(body func()) {
 	if r.closed {
 		return
 	}
-	r.hearing = true
-	func() {
-		defer func() { r.hearing = false }()
-		body()
-	}()
+	body()
 	r.settle()
 }
 
@@ -134,11 +142,7 @@ func (r *Router) hear(e *wire.SequenceEvent) {
 	case wire.SequenceAdded:
 		b := load.Booking{ID: e.RequestID, Slot: slot, Rank: e.Worker, Origin: load.Origin(e.RouterID)}
 		if r.config.RouterTrackActiveBlocks {
-			if r.config.RouterAssumeKVReuse {
-				b.Sequences = e.Sequences
-			} else {
-				b.Private = len(e.Sequences)
-			}
+			b.Sequences = e.Sequences // what is shared is for the router to say that placed it
 		}
 		if r.config.RouterTrackPrefillTokens && !e.UntrackedTokens {
 			b.PrefillTokens = int(min(e.PrefillTokens, math.MaxInt32))
@@ -146,8 +150,8 @@ func (r *Router) hear(e *wire.SequenceEvent) {
 		}
 		_ = r.ledger.Book(b, now)
 	case wire.SequencePrefilled:
-		r.ledger.RemotePrefillComplete(e.RequestID, slot, now)
+		r.ledger.RemotePrefillComplete(e.RequestID, slot, load.Origin(e.RouterID), now)
 	case wire.SequenceFreed:
-		r.ledger.RemoteFree(e.RequestID, slot, now)
+		r.ledger.RemoteFree(e.RequestID, slot, load.Origin(e.RouterID), now)
 	}
 }

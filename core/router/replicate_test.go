@@ -57,7 +57,8 @@ func TestReplicasCountWhatTheOthersPlaced(t *testing.T) {
 
 	require.NoError(t, first.MarkPrefillComplete("a"))
 	second.busyWith(1, [3]int64{0, 10, 1})
-	require.NoError(t, second.Free("a"), "whoever hears that it ended")
+	require.ErrorIs(t, second.Free("a"), router.ErrRequestNotFound, "it ends where it was placed")
+	require.NoError(t, first.Free("a"))
 	second.busyWith(1, [3]int64{})
 	third.busyWith(1, [3]int64{})
 
@@ -95,6 +96,118 @@ func TestReplicasOfOtherWorkersAndSettings(t *testing.T) {
 	require.NoError(t, kits[1].RemoveWorker(1))
 	require.NoError(t, kits[0].Free("b"))
 	plain.busyWith(1, [3]int64{})
+}
+
+// couple gives two routers that hear each other, with two workers each.
+func couple(t *testing.T, config router.Config) (a, b *kit) {
+	dir := t.TempDir()
+	ends := []string{"ipc://" + dir + "/a", "ipc://" + dir + "/b"}
+	var kits []*kit
+	for i := range ends {
+		k := newKit(t, 4, config).workers(1, 2)
+		_, err := k.Replicate(router.Replicas{Bind: ends[i], Connect: ends})
+		require.NoError(t, err)
+		kits = append(kits, k)
+	}
+	listeners(2, kits...)
+	return kits[0], kits[1]
+}
+
+// said waits until one router has heard all that the other said so far.
+func said(from, to *kit) {
+	from.t.Helper()
+	to.eventually("all is heard", func() bool {
+		f, err := from.Stats()
+		require.NoError(from.t, err)
+		s, err := to.Stats()
+		require.NoError(from.t, err)
+		return s.Replicas.Applied == f.Replicas.Published
+	})
+}
+
+// What a router placed lives as long as it lives there: what another does not know of, or knows no more, does not end it.
+func TestARouterEndsOnlyWhatItPlaced(t *testing.T) {
+	a, b := couple(t, router.DefaultConfig())
+	a.best(pinned(book("a", tokens(1, 40)), 1, 0))
+	b.busyWith(1, [3]int64{40, 10, 1})
+	require.ErrorIs(t, b.MarkPrefillComplete("a"), router.ErrRequestNotFound)
+	require.ErrorIs(t, b.AddOutputBlock("a", 1, nil), router.ErrRequestNotFound)
+	require.ErrorIs(t, b.Free("a"), router.ErrRequestNotFound)
+
+	for range 5 { // it makes progress, of which the other hears nothing
+		for _, k := range []*kit{a, b} {
+			k.at = k.at.Add(router.DefaultRequestExpiry - time.Second)
+		}
+		require.NoError(t, a.AddOutputBlock("a", 1, nil))
+		require.EqualValues(t, 1, b.loads(nil)[1].ActiveRequests, "its router did not say that it ended")
+	}
+	b.at = b.at.Add(20 * router.DefaultRequestExpiry)
+	require.Zero(t, b.loads(nil)[1].ActiveRequests, "lost, as far as is known here")
+
+	a.best(pinned(book("b", tokens(2, 40)), 2, 0))
+	b.busyWith(2, [3]int64{40, 10, 1})
+	require.NoError(t, b.RemoveWorker(2))
+	b.workers(2)
+	b.best(pinned(book("last", tokens(3, 4)), 2, 0))
+	a.busyWith(2, [3]int64{44, 11, 2})
+	said(b, a)
+	require.EqualValues(t, 1, a.loads(nil)[1].ActiveRequests)
+	stats, err := b.Stats()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Replicas.Published, "it told of its own request only")
+	require.NoError(t, a.Free("a"))
+	require.NoError(t, a.Free("b"))
+
+	require.NoError(t, b.RemoveWorker(2))
+	a.busyWith(2, [3]int64{})
+}
+
+// An end that is told is meant for the teller's own request, also when both placed one under the same name.
+func TestRequestsOfOneNameAtTwoRouters(t *testing.T) {
+	kits, _ := replicas(t, 2, router.DefaultConfig())
+	teller, hearer := kits[0], kits[1]
+	listeners(1, teller)
+	for _, k := range kits {
+		k.best(pinned(book("same", tokens(1, 40)), 1, 0))
+		if k == teller {
+			hearer.busyWith(1, [3]int64{40, 10, 1})
+			require.NoError(t, hearer.RemoveWorker(1)) // so that it is not known there any more
+			hearer.workers(1)
+		}
+	}
+	require.NoError(t, teller.MarkPrefillComplete("same"))
+	require.NoError(t, teller.Free("same"))
+	said(teller, hearer)
+	hearer.busyWith(1, [3]int64{40, 10, 1})
+	require.NoError(t, hearer.Free("same"))
+}
+
+// Blocks are shared, or not, as the router that placed a request says.
+func TestReplicasCountBlocksAlike(t *testing.T) {
+	unshared := router.DefaultConfig()
+	unshared.RouterAssumeKVReuse = false
+	for name, configs := range map[string][2]router.Config{
+		"shared":   {router.DefaultConfig(), unshared},
+		"unshared": {unshared, router.DefaultConfig()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newKit(t, 4, configs[0]).workers(1)
+			at, err := a.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0"})
+			require.NoError(t, err)
+			b := newKit(t, 4, configs[1]).workers(1)
+			_, err = b.Replicate(router.Replicas{Connect: []string{at.Bind}})
+			require.NoError(t, err)
+			listeners(1, a)
+			for i, reuse := range []*bool{nil, nil, ptr(true), ptr(false), ptr(false)} {
+				q := book(string(rune('a'+i)), tokens(1, 40))
+				q.Overrides.AssumeKVReuse = reuse
+				a.best(q)
+				said(a, b)
+				require.Equal(t, a.loads(nil), b.loads(nil))
+			}
+			require.EqualValues(t, map[string]int{"shared": 30, "unshared": 50}[name], b.loads(nil)[1].PotentialDecodeBlocks)
+		})
+	}
 }
 
 // A request that waits goes as soon as another router's work is done.

@@ -80,7 +80,6 @@ type Router struct {
 	queue   *queue.Queue[*Ticket] // nil: nothing waits
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
 	mesh    *replica.Mesh         // nil: load is not shared with other routers
-	hearing bool                  // what they told is being applied
 	table   *worker.Table
 	ledger  *load.Ledger
 	rng     *rand.Rand
