@@ -5,11 +5,12 @@
 // (wire.SequenceEvent, topic Topic), so its selection service can be a peer. Delivery is best effort, and nothing is repaired:
 //
 //   - Events of one router arrive in order, or not at all. A lost placement makes what follows of its request unknown, which
-//     the Sink ignores; a lost end leaves a booking that expires. Nothing is counted twice or below zero.
+//     the Sink ignores; a lost end leaves a booking that expires, late. Nothing is counted twice or below zero.
 //   - The first router that placed an id owns it; a second one's placement is the Sink's to ignore.
 //   - A router that joins late hears what happens from then on. What was placed before ends without it.
-//   - A router is gone when its endpoint has been out of reach for Config.PeerTimeout, or when another one publishes there
-//     after a reconnect: then the Sink ends what it placed. A broken connection alone ends nothing.
+//   - A router is gone when its endpoint has been out of reach for Config.PeerTimeout, or when another one is there after a
+//     reconnect: then the Sink ends what it placed. Another one is known by its incarnation, a random number of each Mesh that
+//     the handshake tells (zmq.Options), and one that tells none, as Dynamo's, by its id. A broken connection alone ends nothing.
 //
 // One endpoint is one router: what it publishes under another's id, on one connection, is ignored and counted, and so is
 // everything malformed, of another model, group or block size, or of this router itself; a list of peers may name the router's

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,8 +33,8 @@ type Config struct {
 	Bind    string   // tcp or ipc endpoint to publish on; "": this router only listens
 	Connect []string // the peers' endpoints, at most MaxPeers; the router's own may be among them
 
-	// ID names this router among its peers; 0: a random one. Two routers with one id do not hear each other, and one that
-	// starts again under its old id leaves what it placed before to expire.
+	// ID names this router among its peers; 0: a random one. Two routers with one id do not hear each other. What one
+	// placed that starts again under its old id ends as soon as the peers are connected with it.
 	ID uint64
 
 	// What the requests are for: those of other models, groups or block sizes do not concern this router.
@@ -126,7 +127,9 @@ func New(c Config, sink Sink) (*Mesh, error) {
 		m.id = rand.Uint64()
 	}
 	if c.Bind != "" {
-		pub, err := zmq.ListenPub(c.Bind, c.ZMQ)
+		options := c.ZMQ
+		options.Incarnation = strconv.FormatUint(rand.Uint64(), 16)
+		pub, err := zmq.ListenPub(c.Bind, options)
 		if err != nil {
 			return nil, err
 		}

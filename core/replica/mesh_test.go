@@ -341,6 +341,24 @@ func TestABrokenConnectionEndsNothing(t *testing.T) {
 	require.Equal(t, uint64(1), r.mesh.Stats().Gone)
 }
 
+// A router that starts again under its id is not the one before, also if it has nothing to say.
+func TestARestartUnderTheSameIDIsNoticed(t *testing.T) {
+	end := "ipc://" + t.TempDir() + "/a"
+	a := newRouter(t, replica.Config{Bind: end, ID: 7})
+	b := newRouter(t, replica.Config{Connect: []string{end}, PeerTimeout: time.Hour})
+	eventually(t, "heard", func() bool { return a.mesh.Stats().Listeners == 1 })
+	require.NoError(t, a.place("old", 1, chain(1, 5), 80))
+	eventually(t, "placed", func() bool { return b.requests() == 1 })
+	a.mesh.Close()
+	again := newRouter(t, replica.Config{Bind: end, ID: 7})
+	eventually(t, "ended", func() bool { return b.requests() == 0 })
+	eventually(t, "heard", func() bool { return again.mesh.Stats().Listeners == 1 })
+	require.NoError(t, again.place("new", 2, chain(1, 5), 80))
+	eventually(t, "placed", func() bool { return b.requests() == 1 })
+	require.Equal(t, int32(1), b.loads()[2].ActiveRequests)
+	eventually(t, "counted", func() bool { return b.mesh.Stats().Gone == 1 })
+}
+
 func TestWhatIsNotForThisRouterIsCounted(t *testing.T) {
 	r, far := alone(t, time.Hour)
 	far.say(t, 9, added("mine"))

@@ -13,11 +13,12 @@ type peer struct {
 	sub     *zmq.Subscriber
 	decoder *wire.SequenceDecoder
 
-	up     bool   // the endpoint is within reach
-	router uint64 // who publishes there, as far as was heard; 0: nobody yet
-	open   bool   // nobody was heard on this connection yet: it may be another router now
-	lost   *time.Timer
-	batch  []wire.SequenceEvent // its first len elements are to be applied; the others keep their memory
+	up          bool   // the endpoint is within reach
+	router      uint64 // who publishes there, as far as was heard; 0: nobody yet
+	incarnation string // of who published on the last connection; "": not told
+	open        bool   // nobody was heard on this connection yet: it may be another router now
+	lost        *time.Timer
+	batch       []wire.SequenceEvent // its first len elements are to be applied; the others keep their memory
 }
 
 func newPeer(m *Mesh, sub *zmq.Subscriber) *peer {
@@ -51,6 +52,9 @@ func (p *peer) take(e zmq.Event) {
 	for more := true; more; {
 		if e.Kind != zmq.Message {
 			p.flush()
+			if e.Kind == zmq.Connected {
+				p.meet(e.Incarnation)
+			}
 			p.connection(e.Kind == zmq.Connected)
 			return
 		}
@@ -80,6 +84,15 @@ func (p *peer) connection(up bool) {
 		}
 	}
 	p.up = up
+}
+
+// meet hears who is at the endpoint of a new connection. Another incarnation is a router that was started anew, whatever its
+// id: nobody will tell the end of what the one before placed.
+func (p *peer) meet(incarnation string) {
+	if incarnation != p.incarnation {
+		p.forget()
+		p.incarnation = incarnation
+	}
 }
 
 // forget ends the router that was heard here.

@@ -80,7 +80,7 @@ func open(raw net.Conn, kind SocketType, o Options, onCommand func(name string, 
 	c := &Conn{raw: raw, opts: o, closed: make(chan struct{})}
 	c.g = newGuard(raw, &o)
 	c.g.onCommand = c.commands(onCommand)
-	z, err := handshake(c.g, kind, o.HandshakeTimeout)
+	z, err := handshake(c.g, kind, &o)
 	if err != nil {
 		raw.Close()
 		return nil, err
@@ -95,24 +95,41 @@ func open(raw net.Conn, kind SocketType, o Options, onCommand func(name string, 
 }
 
 // handshake calls the library, which indexes the peer's metadata without checking its lengths: its panic is an error.
-func handshake(g *guard, kind SocketType, timeout time.Duration) (z *zmq4.Conn, err error) {
+func handshake(g *guard, kind SocketType, o *Options) (z *zmq4.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			z, err = nil, fmt.Errorf("%w: %w: malformed metadata (%v)", ErrHandshake, ErrProtocol, r)
 		}
 	}()
-	if err := g.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := g.SetDeadline(time.Now().Add(o.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
-	z, err = zmq4.Open(g, null.Security(), zmq4.SocketType(kind), nil, false, nil)
+	z, err = zmq4.Open(g, announcing{null.Security(), o.Incarnation}, zmq4.SocketType(kind), nil, false, nil)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil, fmt.Errorf("%w: not finished within %v", ErrHandshake, timeout)
+			return nil, fmt.Errorf("%w: not finished within %v", ErrHandshake, o.HandshakeTimeout)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrHandshake, err)
 	}
 	return z, g.SetDeadline(time.Time{})
 }
+
+// announcing is a security mechanism that tells the peer an incarnation.
+type announcing struct {
+	zmq4.Security
+	incarnation string
+}
+
+// Handshake implements zmq4.Security. The library puts "X-" before the name.
+func (a announcing) Handshake(conn *zmq4.Conn, server bool) error {
+	if a.incarnation != "" {
+		conn.Meta["incarnation"] = a.incarnation
+	}
+	return a.Security.Handshake(conn, server)
+}
+
+// Incarnation is the peer's Options.Incarnation, "" if it tells none.
+func (c *Conn) Incarnation() string { return c.z.Peer.Meta["X-Incarnation"] }
 
 // Recv waits for the next message and gives its frames, which are the caller's to keep. It fails for good when the
 // connection breaks, is closed, or the peer sends what it may not.

@@ -31,6 +31,9 @@ type Options struct {
 	// SendQueue bounds the messages waiting for one subscriber of a Pub, SendQueueBytes their bytes; a message beyond
 	// is dropped for that subscriber and counted. Defaults 100 000 (the engines' own) and 64 MiB.
 	SendQueue, SendQueueBytes int
+	// Incarnation, of at most 255 bytes, names the process, or whatever else starts anew, to those it is connected with
+	// (metadata X-Incarnation of the handshake). "": none.
+	Incarnation string
 	// Jitter gives a number in [0,1). Default: the global random source.
 	Jitter func() float64
 

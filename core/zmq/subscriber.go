@@ -21,6 +21,8 @@ type Event struct {
 	Kind   EventKind
 	Frames [][]byte // Message: the owner's to keep
 	Err    error    // Disconnected: why
+
+	Incarnation string // Connected: of the publisher, see Options; "" if it tells none
 }
 
 // eventQueue is how many events wait for a busy owner. When it is full the socket is not read, TCP pushes back, and
@@ -94,7 +96,7 @@ func (s *Subscriber) session(ctx context.Context, endpoint string, topics []stri
 			return 0, err
 		}
 	}
-	if !s.emit(ctx, Event{Kind: Connected}) {
+	if !s.emit(ctx, Event{Kind: Connected, Incarnation: c.Incarnation()}) {
 		return 0, ErrClosed
 	}
 	for ; ; messages++ {
