@@ -309,7 +309,8 @@ func (r *Router) MarkPrefillComplete(id string) error {
 	})
 }
 
-// Free ends a booking, its prefill included. A request that expired, or whose worker left, may still be freed once.
+// Free ends a booking, its prefill included. A request that expired, or whose worker left, may still be freed once. What
+// another router placed (Replicate) is found only there.
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) Free(id string) error {
 	return r.lifecycle(func(now int64) error { return r.ledger.Free(id, now) })

@@ -124,6 +124,17 @@ func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
 	return h[0], body, err
 }
 
+func TestASubscriberHearsWhichIncarnationItFollows(t *testing.T) {
+	for _, name := range []string{"", "one"} {
+		pub, err := ListenPub("tcp://127.0.0.1:0", Options{Incarnation: name})
+		require.NoError(t, err)
+		sub := Subscribe(pub.Addr(), nil, Options{})
+		require.Equal(t, Event{Kind: Connected, Incarnation: name}, <-sub.Events())
+		sub.Close()
+		require.NoError(t, pub.Close())
+	}
+}
+
 // python gives a Python that can import zmq, or skips the test with the one line that declares it.
 func python(t *testing.T) string {
 	t.Helper()
