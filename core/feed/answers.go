@@ -42,6 +42,7 @@ func (m *machine) dumped(now time.Duration, id int, b batch) {
 		publisher := m.publisher
 		m.forget()
 		m.hasLast, m.last, m.hasPublisher, m.publisher = true, b.seq, true, publisher
+		m.claimed, m.claimedAt = true, now
 		m.applied(now, b)
 	}
 	m.phase = filling // live batches behind it may have been applied to what it replaced
@@ -54,6 +55,23 @@ func (m *machine) dumped(now time.Duration, id int, b batch) {
 		return
 	}
 	m.again(now)
+}
+
+// doubt: a whole state said to be after last, but long after it the live stream is still at b, before that. Live messages may
+// be slow, but not for ever, and while they count as applied nothing of them shows. It is asked for again, once; then the
+// stream is believed.
+func (m *machine) doubt(now time.Duration, b batch) {
+	if m.doubts++; m.doubts == 1 {
+		m.begin(now, verifying)
+		return
+	}
+	last := m.last
+	m.stop()
+	m.fx.count(countGivenUp)
+	m.forget()
+	m.partial = fmt.Sprintf("%s: it is after batch %d, the stream at %d", reasonDoubt, last, b.seq)
+	m.planRestore(now)
+	m.accept(now, b)
 }
 
 // blank: an indexer that has seen nothing says the same as one that saw an event 0 without effect. So that number is

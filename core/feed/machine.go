@@ -25,6 +25,7 @@ const (
 	reasonStore       = "undecodable_store"
 	reasonUndecodable = "undecodable"
 	reasonPanic       = "panic"
+	reasonDoubt       = "answer_not_credible"
 )
 
 // phase is what the machine is about.
@@ -134,6 +135,14 @@ type machine struct {
 	restoreAt   time.Duration // 0: no restore is planned
 	restoreWait time.Duration
 
+	// claimed: last is what a local indexer's whole state said at claimedAt, and nothing came after that number yet.
+	claimed   bool
+	claimedAt time.Duration
+	doubts    int // claims that the live stream did not reach, in a row
+
+	beganAt time.Duration // the last hard recovery
+	hurry   int           // hard recoveries that came soon after another
+
 	hasPanic bool
 	panicSeq uint64
 }
@@ -178,7 +187,7 @@ func (m *machine) next() uint64 {
 func (m *machine) forget() {
 	m.fx.reset()
 	m.fx.count(countResets)
-	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt, m.hasPublisher = false, false, false, "", 0, false
+	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt, m.hasPublisher, m.claimed = false, false, false, "", 0, false, false
 	m.prints.clear()
 }
 
@@ -226,6 +235,8 @@ func (m *machine) live(now time.Duration, b batch) {
 			m.restart(now, b)
 		case m.query && first && m.phase == following && !m.prints.same(b):
 			m.begin(now, verifying) // a slow message, or another process behind something that keeps the connection up
+		case m.claimed && !m.phase.hard() && now >= m.claimedAt+m.timeout:
+			m.doubt(now, b)
 		default:
 			m.fx.count(countDuplicates) // an answer was faster
 		}
@@ -237,6 +248,9 @@ func (m *machine) live(now time.Duration, b batch) {
 	case m.hasLast && b.seq == m.last+1, !m.hasLast && (m.open || b.seq == 0):
 		m.accept(now, b)
 		m.unproven = false
+		if m.partial == "" {
+			m.doubts = 0
+		}
 	case !m.replay:
 		m.fx.count(countGaps)
 		lost := m.next()
@@ -307,7 +321,7 @@ func (m *machine) accept(now time.Duration, b batch) {
 		m.partial, m.restoreAt = "", 0
 	}
 	m.open = false
-	m.hasLast, m.last = true, b.seq
+	m.hasLast, m.last, m.claimed = true, b.seq, false
 	m.prints.add(b)
 	m.applied(now, b)
 }

@@ -20,18 +20,36 @@ func (m *machine) recover(now time.Duration) {
 func (m *machine) begin(now time.Duration, p phase) {
 	m.stop()
 	m.phase, m.tries, m.fails, m.stuck, m.drained, m.whole = p, 0, 0, 0, false, false
-	if p.hard() {
-		m.fx.count(countRecoveries)
-	}
 	if p == verifying {
 		m.verified, m.vnext = false, m.prints.from
+	}
+	if p.hard() && m.paced(now) {
+		return
 	}
 	m.ask(now)
 }
 
+// paced puts a hard recovery off if many have begun lately: a stream whose numbers jump to and fro begins one with every message.
+func (m *machine) paced(now time.Duration) bool {
+	const burst = 8 // a reconnect, a restart and some holes
+	if now >= m.beganAt+2*m.backoffMax {
+		m.hurry = 0
+	}
+	wait := m.backoff(max(m.hurry-burst, 0))
+	if m.hurry >= burst && now < m.beganAt+wait {
+		m.retryAt = m.beganAt + wait
+		return true
+	}
+	m.hurry++
+	m.beganAt = now
+	return false
+}
+
 func (m *machine) ask(now time.Duration) {
 	m.id++
-	m.tries++
+	if m.tries++; m.tries == 1 && m.phase.hard() {
+		m.fx.count(countRecoveries)
+	}
 	m.asked, m.answered, m.progress, m.activity = true, false, false, now
 	m.from, m.fromAll = m.next(), false
 	switch {
@@ -78,7 +96,7 @@ func (m *machine) stop() {
 func (m *machine) finish(now time.Duration) {
 	m.stop()
 	m.probeAt = now + m.probeWait
-	if m.partial == "" {
+	if m.partial == "" && m.doubts == 0 {
 		m.restoreWait = m.probe
 	}
 }
@@ -345,6 +363,9 @@ func (m *machine) tick(now time.Duration) {
 		return
 	}
 	if m.phase.hard() && !m.asked && now >= m.retryAt {
+		if m.tries == 0 && m.paced(now) {
+			return
+		}
 		m.ask(now)
 		return
 	}
