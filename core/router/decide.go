@@ -214,7 +214,9 @@ func (r *Router) request(q *Request, push func(*scratch, terms, queue.Request) (
 		if err = r.eligible(s, q); err == nil && r.queue != nil {
 			if place, wait := r.mustWait(s, q, &t); wait {
 				if push == nil || q.Timeout != nil && *q.Timeout <= 0 {
-					return fmt.Errorf("%w: the request has to wait, as %d others do", ErrTimeout, r.queue.Len())
+					err = fmt.Errorf("%w: the request has to wait, as %d others do", ErrTimeout, r.queue.Len())
+					r.count(s, q, 0, err)
+					return err
 				}
 				waits, err = push(s, t, place)
 				return err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 
+	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
@@ -15,10 +16,10 @@ type Explanation struct {
 	Weights      WeightsShown `json:"weights"`    // the configuration with the request's overrides
 	TrackPrefill bool         `json:"track_prefill_tokens"`
 	AssumeReuse  bool         `json:"assume_kv_reuse"`
-	Error        string       `json:"error,omitempty"` // why no rank is eligible; then no row has a cost
-	MustWait     bool         `json:"must_wait"`       // it would have to wait (package queue)
-	Picks        []RankName   `json:"picks"`           // the ranks with the best chance; one of them, at temperature 0
-	Workers      []RankShown  `json:"workers"`         // every rank, by worker id and rank
+	Error        *string      `json:"error"`     // why no rank is eligible; then no row has a cost. Else null
+	MustWait     bool         `json:"must_wait"` // it would have to wait (package queue)
+	Picks        []RankName   `json:"picks"`     // the ranks with the best chance; one of them, at temperature 0
+	Workers      []RankShown  `json:"workers"`   // every rank, by worker id and rank
 }
 
 // RankName names a rank.
@@ -91,13 +92,18 @@ func (r *Router) Explain(q *Request) (Explanation, error) {
 	}
 	err := r.see(&q.Prompt, func(s *scratch) error {
 		out.NumBlocks = len(s.hashes)
+		var class *queue.Class
 		if err := r.eligible(s, q); err != nil {
-			out.Error = err.Error()
+			why := err.Error()
+			out.Error = &why
 		} else if r.queue != nil {
-			_, out.MustWait = r.mustWait(s, q, &t)
+			place, wait := r.mustWait(s, q, &t)
+			if out.MustWait = wait; !wait {
+				class = &r.profile.Classes()[place.Class]
+			}
 		}
 		r.score(s, q, &t)
-		out.Workers = r.shown(s, q, &t)
+		out.Workers = r.shown(s, q, class, &t)
 		return nil
 	})
 	out.Picks = picks(out.Workers)
@@ -118,8 +124,8 @@ func picks(rows []RankShown) []RankName {
 	return names
 }
 
-// shown gives a row per rank, after score. r.mu is held.
-func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
+// shown gives a row per rank, after score; class as in verdict. r.mu is held.
+func (r *Router) shown(s *scratch, q *Request, class *queue.Class, t *terms) []RankShown {
 	rows := make([]RankShown, len(r.ranks))
 	costs := s.scores.Costs[:len(s.candidates)]
 	chances := schedule.Probabilities(nil, costs, t.weights.Temperature)
@@ -148,19 +154,21 @@ func (r *Router) shown(s *scratch, q *Request, t *terms) []RankShown {
 			rows[i].Cost, rows[i].Probability = &cost, chances[next]
 			next++
 		} else {
-			rows[i].Excluded = string(r.verdict(s, q, &r.targets[i]))
+			rows[i].Excluded = string(r.verdict(s, q, class, &r.targets[i]))
 		}
 	}
 	return rows
 }
 
-// verdict says why a rank is no candidate.
-func (r *Router) verdict(s *scratch, q *Request, t *schedule.Target) schedule.Verdict {
+// verdict says why a rank is no candidate; class, if it is not nil, is that for which the busy ones were left out.
+func (r *Router) verdict(s *scratch, q *Request, class *queue.Class, t *schedule.Target) schedule.Verdict {
 	switch verdict := q.Constraints.Judge(t); {
 	case verdict != schedule.Fits:
 		return verdict
 	case r.limits.Exceeded(t, s.view.Loads[t.Slot]):
 		return schedule.Overloaded
+	case class != nil && r.busy(s, class, t.Slot):
+		return schedule.Busy
 	}
 	return r.wishes(s, q).JudgeWishes(t)
 }

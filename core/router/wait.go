@@ -13,6 +13,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // This file is where requests wait (package queue). A request that has to leaves behind what is needed to decide it later:
@@ -152,7 +153,8 @@ func (r *Router) end(tk *Ticket, choice Choice, err error) {
 	}
 }
 
-// mustWait tells whether a request has to wait, and where it would. s has its candidates. r.mu is held.
+// mustWait tells whether a request has to wait, and where it would. s has its candidates; if it need not wait, the busy ones
+// are left out. r.mu is held.
 func (r *Router) mustWait(s *scratch, q *Request, t *terms) (place queue.Request, wait bool) {
 	req, best := r.shape(s, t), int64(0)
 	for _, slot := range s.candidates {
@@ -165,6 +167,7 @@ func (r *Router) mustWait(s *scratch, q *Request, t *terms) (place queue.Request
 	place.Class = r.profile.Classify(q.PolicyClass, place.UncachedTokens())
 	class := &r.profile.Classes()[place.Class]
 	if !r.queue.MustWait(place.Class, len(r.workers), func() bool { return r.allBusy(s, class) }) {
+		r.leaveBusy(s, class)
 		return place, false
 	}
 	place.Lane = r.lane(q)
@@ -182,15 +185,34 @@ func deadline(now int64, timeout time.Duration) int64 {
 	return math.MaxInt64
 }
 
+// busy tells whether a rank is, for requests of a class. r.mu is held.
+func (r *Router) busy(s *scratch, class *queue.Class, slot worker.Slot) bool {
+	return class.Busy(s.view.Loads[slot].ActivePrefillTokens, r.bySlot[slot].worker.spec.MaxNumBatchedTokens)
+}
+
 // allBusy tells whether every candidate is busy, for requests of a class. r.mu is held.
 func (r *Router) allBusy(s *scratch, class *queue.Class) bool {
-	loads := s.view.Loads
 	for _, slot := range s.candidates {
-		if !class.Busy(loads[slot].ActivePrefillTokens, r.bySlot[slot].worker.spec.MaxNumBatchedTokens) {
+		if !r.busy(s, class, slot) {
 			return false
 		}
 	}
 	return true
+}
+
+// leaveBusy takes the busy ranks out of the candidates, of which one is not busy: a request that goes because a rank has room
+// must fill that room, or one release would let any number go to where they find their blocks. r.mu is held.
+func (r *Router) leaveBusy(s *scratch, class *queue.Class) {
+	if !class.Queues() {
+		return
+	}
+	free := s.eligible[:0] // it may be what is read, which is ahead
+	for _, slot := range s.candidates {
+		if !r.busy(s, class, slot) {
+			free = append(free, slot)
+		}
+	}
+	s.eligible, s.candidates = free, free
 }
 
 // fits tells whether a request that waits finds room now, or could never be placed. r.mu is held.
@@ -248,13 +270,13 @@ func (r *Router) settle() {
 	fits := func(it *queue.Item[*Ticket]) bool { return r.fits(s, it) }
 	r.queue.Wake()
 	for it := r.queue.Next(fits); it != nil; it = r.queue.Next(fits) {
-		r.admit(s, it.Value)
+		r.admit(s, it.Value, &r.profile.Classes()[it.Class])
 	}
 	r.arm(now)
 }
 
 // admit decides a request that waited. r.mu is held.
-func (r *Router) admit(s *scratch, tk *Ticket) {
+func (r *Router) admit(s *scratch, tk *Ticket, class *queue.Class) {
 	s.hashes, s.sequences, s.isl = append(s.hashes[:0], tk.hashes...), append(s.sequences[:0], tk.seqs...), tk.isl
 	s.watch.begun = time.Time{} // it waited: its phases are not measured
 	r.matchBlocks(s)
@@ -263,6 +285,7 @@ func (r *Router) admit(s *scratch, tk *Ticket) {
 	var choice Choice
 	err := r.eligible(s, &tk.q)
 	if err == nil {
+		r.leaveBusy(s, class)
 		choice, err = r.decide(s, &tk.q, &tk.t)
 	}
 	r.end(tk, choice, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
 // policy has a class that takes two waiting requests per worker, and one for important ones.
@@ -86,6 +88,39 @@ func TestEachReleaseLetsExactlyOneGo(t *testing.T) {
 			w.decided(done...)
 		}
 	}
+}
+
+// Requests whose blocks a busy rank holds: each goes to a rank with room, whoever holds its blocks.
+func TestReleaseLetsOneGoWhereverItsBlocksAre(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1, 2)
+	prefix := tokens(1, 1600)
+	w.store(2, 0, prefix)
+	require.NoError(t, w.submit(pinned(book("h2", tokens(22, 64)), 2, 0)))
+	e, err := w.Explain(ask(prefix))
+	require.NoError(t, err)
+	require.Equal(t, []router.RankName{{WorkerID: 1}}, e.Picks)
+	require.Equal(t, string(schedule.Busy), e.Workers[1].Excluded)
+	for i := range 7 { // the first finds worker 1 with room
+		require.NoError(t, w.submit(book(fmt.Sprint(i), append(slices.Clone(prefix), tokens(30+i, 64)...))))
+	}
+	w.decided("h2", "0")
+	choice, err := w.BestWorker(pinned(book("p", nil), 2, 0))
+	kindOf(t, err, router.ErrTimeout)
+	require.Zero(t, choice)
+	e, err = w.Explain(ask(prefix))
+	require.NoError(t, err)
+	require.True(t, e.MustWait)
+	require.Empty(t, e.Workers[1].Excluded)
+
+	require.NoError(t, w.Free("0"))
+	w.decided("h2", "0", "1")
+	choice, _ = w.tickets["1"].Result()
+	require.Equal(t, router.Choice{WorkerID: 1}, choice)
+	require.NoError(t, w.Free("h2"))
+	w.decided("h2", "0", "1", "2")
+	choice, _ = w.tickets["2"].Result()
+	require.Equal(t, router.Choice{WorkerID: 2, OverlapBlocks: 100}, choice)
 }
 
 func TestCancelledHeadBlocksNobody(t *testing.T) {
@@ -205,12 +240,23 @@ func TestDeadlineEndsAWait(t *testing.T) {
 	q := book("2", tokens(1, 64))
 	q.Timeout = ptr(time.Duration(0))
 	kindOf(t, w.submit(q), router.ErrTimeout)
+	_, err := w.BestWorker(book("2", tokens(1, 64)))
+	kindOf(t, err, router.ErrTimeout)
 	q.Timeout = ptr(time.Second)
 	require.NoError(t, w.submit(q))
 	w.elapsed.Add(int64(time.Second))
 	<-w.tickets["2"].Done() // nobody calls: the router's timer sees to it
-	_, err := w.tickets["2"].Result()
+	_, err = w.tickets["2"].Result()
 	kindOf(t, err, router.ErrTimeout)
+	tally, err := w.Tally()
+	require.NoError(t, err)
+	timeouts := uint64(0)
+	for _, o := range tally.Decisions.Outcomes {
+		if o.Name == "timeout" {
+			timeouts = o.Count
+		}
+	}
+	require.EqualValues(t, 3, timeouts, "refused at once twice, and waited in vain")
 	require.NoError(t, w.Free("1"))
 	w.idle()
 }

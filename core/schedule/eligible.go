@@ -77,6 +77,7 @@ const (
 	OtherRank    Verdict = "other_rank"
 	MissingTaint Verdict = "missing_taint"
 	Overloaded   Verdict = "overloaded"
+	Busy         Verdict = "busy"       // for a class of requests that wait (package queue), and another rank is not
 	NoAdapter    Verdict = "no_adapter" // another rank has loaded it
 	NotHome      Verdict = "not_home"   // the session's own rank fits
 )
