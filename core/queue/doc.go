@@ -12,7 +12,7 @@
 //
 // Within a class, requests wait in lanes. Requests of one lane can go to the same ranks, so they fit together or not at
 // all: what waits behind a head that does not fit is not asked, and one lane never holds up another. Who puts requests with
-// different constraints into one lane accepts that they wait for each other.
+// different constraints into one lane accepts that they wait for each other, until one that does not fit heads it (Queue.Lane).
 //
 // When to wait (Queue.MustWait): the class has a threshold, and either others of the class wait already or every eligible
 // rank is busy. A rank is busy (Class.Busy) when the prompt tokens of its active requests exceed a fraction of what it may

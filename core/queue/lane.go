@@ -49,6 +49,12 @@ func newLane[T any](name string) *lane[T] {
 func (c *class[T]) empty() bool { return len(c.lanes) == 0 }
 
 func (c *class[T]) add(it *Item[T]) {
+	c.place(it)
+	c.held.add(&it.Request)
+}
+
+// place puts an item into its lane.
+func (c *class[T]) place(it *Item[T]) {
 	l := c.lanes[it.Lane]
 	if l == nil {
 		l = newLane[T](it.Lane)
@@ -59,10 +65,18 @@ func (c *class[T]) add(it *Item[T]) {
 	if l.head == nil || it.key.before(&l.head.key) {
 		c.lead(l, it)
 	}
-	c.held.add(&it.Request)
 }
 
 func (c *class[T]) remove(it *Item[T]) {
+	c.leave(it)
+	c.held.subtract(&it.Request)
+	if c.empty() {
+		c.deficit = 0
+	}
+}
+
+// leave takes an item out of its lane.
+func (c *class[T]) leave(it *Item[T]) {
 	l := it.lane
 	l.items.Delete(entry[T]{key: it.key})
 	if it == l.head {
@@ -70,10 +84,13 @@ func (c *class[T]) remove(it *Item[T]) {
 		c.lead(l, next.item)
 	}
 	it.lane = nil
-	c.held.subtract(&it.Request)
-	if c.empty() {
-		c.deficit = 0
-	}
+}
+
+// move puts an item into another lane.
+func (c *class[T]) move(it *Item[T], lane string) {
+	c.leave(it)
+	it.Lane = lane
+	c.place(it)
 }
 
 // lead gives a lane another head, which is to be asked; without one the lane ends.
@@ -96,15 +113,23 @@ func (c *class[T]) lead(l *lane[T], head *Item[T]) {
 }
 
 // candidate gives the first item that fits, nil if none does. Lanes whose head does not fit are not asked again until they
-// are woken.
-func (c *class[T]) candidate(fits func(*Item[T]) bool) *Item[T] {
+// are woken. A head that does not fit and belongs to another lane by now moves there.
+func (c *class[T]) candidate(fits func(*Item[T]) bool, lane func(*Item[T]) string) *Item[T] {
 	if c.woken {
 		c.woken = false
+		var strays []*Item[T]
 		for i := len(c.blocked) - 1; i >= 0; i-- {
-			if l := c.blocked[i]; fits(l.head) {
+			l := c.blocked[i]
+			switch {
+			case fits(l.head):
 				c.unblock(l)
 				c.heads.Set(l)
+			case lane != nil && lane(l.head) != l.name:
+				strays = append(strays, l.head)
 			}
+		}
+		for _, it := range strays { // only now: it changes blocked
+			c.move(it, lane(it))
 		}
 	}
 	for {
@@ -114,6 +139,12 @@ func (c *class[T]) candidate(fits func(*Item[T]) bool) *Item[T] {
 		}
 		if fits(l.head) {
 			return l.head
+		}
+		if lane != nil {
+			if name := lane(l.head); name != l.name {
+				c.move(l.head, name)
+				continue
+			}
 		}
 		c.heads.Delete(l)
 		l.place = len(c.blocked)

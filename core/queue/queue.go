@@ -39,6 +39,10 @@ func (s *Stats) subtract(r *Request) {
 // Invariants (checked in the tests): waiting counts the items of all classes; deadlines holds exactly those of them that
 // have a deadline.
 type Queue[T any] struct {
+	// Lane, if it is not nil, names the lane of an item by what holds now. It is asked of a head that does not fit, which moves
+	// there: it would hold up its old lane. Like fits, it must not call the queue, and its answers stay while Next runs.
+	Lane func(*Item[T]) string
+
 	classes   []*class[T]
 	deadlines *btree.BTreeG[*Item[T]]
 	max       int

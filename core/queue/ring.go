@@ -27,7 +27,7 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 	}
 	defer clear(r.candidates)
 	if carried >= 0 {
-		it := q.classes[carried].candidate(fits)
+		it := q.classes[carried].candidate(fits, q.Lane)
 		if it != nil && it.cost() <= q.classes[carried].deficit {
 			return q.serve(it)
 		}
@@ -37,7 +37,7 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 		at := (r.next + i) % len(q.classes)
 		c := q.classes[at]
 		if at != carried {
-			r.candidates[at] = c.candidate(fits)
+			r.candidates[at] = c.candidate(fits, q.Lane)
 		}
 		it := r.candidates[at]
 		if it == nil {

@@ -145,6 +145,11 @@ func (r *Router) eligible(s *scratch, q *Request) error {
 	if len(r.slots) > 0 && c.Free() && r.limits.Off() {
 		return nil
 	}
+	if k := r.onlyHome(q, c); k != nil {
+		s.eligible = append(s.eligible[:0], k.slot)
+		s.candidates = s.eligible
+		return nil
+	}
 	var err error
 	s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, c, s.view.Loads, &r.limits)
 	s.candidates = s.eligible

@@ -205,6 +205,9 @@ func (r *Router) equip(prefill schedule.PrefillModel) (err error) {
 	}
 	if r.profile.Queues() {
 		r.queue = queue.New[*Ticket](r.profile, 0)
+		if r.sessions != nil {
+			r.queue.Lane = func(it *queue.Item[*Ticket]) string { return r.lane(&it.Value.q) }
+		}
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ type Router struct {
 
 	profile *queue.Profile
 	queue   *queue.Queue[*Ticket] // nil: nothing waits
+	roomy   bool                  // a booking ended since the queue was looked at
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
 	mesh    *replica.Mesh         // nil: load is not shared with other routers
 	table   *worker.Table

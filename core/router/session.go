@@ -5,27 +5,47 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // wishes gives the constraints of a request with what it wishes for besides: a rank that has its adapter, the rank of its
 // session. r.mu is held.
 func (r *Router) wishes(s *scratch, q *Request) *schedule.Constraints {
 	adapter := r.adapters && q.LoRAName != ""
-	session := r.sessions != nil && q.SessionID != ""
-	if !adapter && !session {
+	home, tied := r.home(q)
+	if !adapter && !tied {
 		return &q.Constraints
 	}
 	s.constraints = q.Constraints
 	if adapter {
 		s.constraints.Adapter = q.LoRAName
 	}
-	if session {
-		if home, ok := r.sessions.Home(q.SessionID, r.now()); ok {
-			s.home = schedule.Home{Worker: home.ID, HasDPRank: true, DPRank: home.DPRank}
-			s.constraints.Home = &s.home
-		}
+	if tied {
+		s.home = schedule.Home{Worker: home.ID, HasDPRank: true, DPRank: home.DPRank}
+		s.constraints.Home = &s.home
 	}
 	return &s.constraints
+}
+
+// home gives the rank that a request's session is tied to, false if there is none. r.mu is held.
+func (r *Router) home(q *Request) (worker.Rank, bool) {
+	if r.sessions == nil || q.SessionID == "" {
+		return worker.Rank{}, false
+	}
+	return r.sessions.Home(q.SessionID, r.now())
+}
+
+// onlyHome gives the rank that c wishes for, if nothing but that wish decides; nil otherwise. It saves looking at all ranks,
+// for each of the lanes that wait. r.mu is held.
+func (r *Router) onlyHome(q *Request, c *schedule.Constraints) *rank {
+	if c.Home == nil || c.Adapter != "" || !q.Constraints.Free() || !r.limits.Off() {
+		return nil
+	}
+	w := r.workers[c.Home.Worker]
+	if w == nil {
+		return nil
+	}
+	return w.ranks[c.Home.DPRank]
 }
 
 // bind ties the session of a request that was just booked to its rank. If it may not go there, the booking is taken back.

@@ -56,7 +56,12 @@ func (r *Router) Submit(q *Request, notify func()) (Choice, *Ticket, error) {
 			return nil, err
 		}
 		tk.item = item
-		r.settle() // others of its class wait, but for other ranks: it may fit
+		if r.roomy {
+			r.settle()
+		} else { // others of its class wait, but for other ranks: it may fit
+			r.serve()
+			r.arm(r.now())
+		}
 		return tk, nil
 	})
 }
@@ -221,11 +226,13 @@ func (r *Router) fits(s *scratch, it *queue.Item[*Ticket]) bool {
 	return r.eligible(s, &it.Value.q) != nil || !r.allBusy(s, &r.profile.Classes()[it.Class])
 }
 
-// lane names the ranks a request can go to: requests of one lane find room together or not at all.
+// lane names the ranks a request can go to: requests of one lane find room together or not at all. A session counts as the rank
+// it is tied to now, so that there are as many lanes as ranks, not as sessions; when that changes, it changes lanes
+// (queue.Queue.Lane).
 func (r *Router) lane(q *Request) string {
 	c := &q.Constraints
-	session := r.sessions != nil && q.SessionID != ""
-	if c.Free() && !session && (q.LoRAName == "" || !r.adapters) {
+	home, tied := r.home(q)
+	if c.Free() && !tied && (q.LoRAName == "" || !r.adapters) {
 		return ""
 	}
 	b := make([]byte, 0, 64)
@@ -248,8 +255,9 @@ func (r *Router) lane(q *Request) string {
 	if r.adapters && q.LoRAName != "" {
 		b = strconv.AppendQuote(append(b, 'l'), q.LoRAName)
 	}
-	if session {
-		b = strconv.AppendQuote(append(b, 's'), q.SessionID)
+	if tied && !c.HasWorker {
+		b = strconv.AppendUint(append(b, 'h'), home.ID, 10)
+		b = strconv.AppendUint(append(b, '/'), uint64(home.DPRank), 10)
 	}
 	return string(b)
 }
@@ -265,14 +273,22 @@ func (r *Router) settle() {
 	for it := r.queue.Expired(now); it != nil; it = r.queue.Expired(now) {
 		r.end(it.Value, Choice{}, fmt.Errorf("%w: the request waited %.3f s", ErrTimeout, float64(now-it.Pushed)/1e9))
 	}
+	for r.roomy = true; r.roomy; { // bookings may expire, or be refused by their session, meanwhile
+		r.roomy = false
+		r.queue.Wake()
+		r.serve()
+	}
+	r.arm(now)
+}
+
+// serve lets those go whom the queue finds room for. r.mu is held.
+func (r *Router) serve() {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	fits := func(it *queue.Item[*Ticket]) bool { return r.fits(s, it) }
-	r.queue.Wake()
 	for it := r.queue.Next(fits); it != nil; it = r.queue.Next(fits) {
 		r.admit(s, it.Value, &r.profile.Classes()[it.Class])
 	}
-	r.arm(now)
 }
 
 // admit decides a request that waited. r.mu is held.

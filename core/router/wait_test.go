@@ -33,12 +33,16 @@ type waiting struct {
 	tickets map[string]*router.Ticket
 	order   []string     // appended to under the router's lock
 	elapsed atomic.Int64 // the router's timer reads the clock too
+	reads   atomic.Int64 // of the clock
 }
 
 func newWaiting(t *testing.T, config string, args ...any) *waiting {
 	w := &waiting{tickets: map[string]*router.Ticket{}}
 	seed := uint64(1)
-	r, err := router.New(16, with(t, config, args...), router.Options{Seed: &seed, Clock: func() time.Time { return time.Unix(0, w.elapsed.Load()) }})
+	r, err := router.New(16, with(t, config, args...), router.Options{Seed: &seed, Clock: func() time.Time {
+		w.reads.Add(1)
+		return time.Unix(0, w.elapsed.Load())
+	}})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	w.kit = &kit{Router: r, t: t, size: 16}
@@ -121,6 +125,50 @@ func TestReleaseLetsOneGoWhereverItsBlocksAre(t *testing.T) {
 	w.decided("h2", "0", "1", "2")
 	choice, _ = w.tickets["2"].Result()
 	require.Equal(t, router.Choice{WorkerID: 2, OverlapBlocks: 100}, choice)
+}
+
+// Sessions that are tied to no rank, or to the same one, wait in one line: what a call looks at does not grow with them.
+func TestSessionsWaitTogether(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0, "session_affinity_ttl_secs": 60}`)
+	w.workers(1)
+	w.best(book("busy", tokens(1, 64)))
+	read := func(call func() error) int64 {
+		before := w.reads.Load()
+		require.NoError(t, call())
+		return w.reads.Load() - before
+	}
+	for i := range 1000 {
+		q := book(fmt.Sprint(i), tokens(1, 64))
+		q.SessionID = q.ID
+		require.Less(t, read(func() error { return w.submit(q) }), int64(30), "readings of the clock: each look at a session is one")
+	}
+	require.Less(t, read(func() error { return w.Free("busy") }), int64(50))
+	w.decided("0")
+}
+
+// A session is tied while a request of it waits: that request waits for its rank then, and the others go on.
+func TestSessionTiedMeanwhileHoldsUpNobody(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0, "session_affinity_ttl_secs": 60}`)
+	w.workers(1, 2)
+	require.NoError(t, w.submit(pinned(book("h1", tokens(1, 64)), 1, 0)))
+	require.NoError(t, w.submit(pinned(book("h2", tokens(1, 64)), 2, 0)))
+	for _, id := range []string{"a", "b", "c"} {
+		q := book(id, tokens(1, 64))
+		if id != "c" {
+			q.SessionID = "s"
+		}
+		require.NoError(t, w.submit(q))
+	}
+	require.NoError(t, w.Free("h1"))
+	w.decided("h1", "h2", "a")
+	require.NoError(t, w.Free("h2"))
+	w.decided("h1", "h2", "a", "c")
+	require.NoError(t, w.Free("c"))
+	w.decided("h1", "h2", "a", "c")
+	require.NoError(t, w.Free("a"))
+	w.decided("h1", "h2", "a", "c", "b")
+	choice, _ := w.tickets["b"].Result()
+	require.EqualValues(t, 1, choice.WorkerID)
 }
 
 func TestCancelledHeadBlocksNobody(t *testing.T) {
