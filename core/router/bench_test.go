@@ -57,3 +57,15 @@ func BenchmarkDecision(b *testing.B) {
 		})
 	}
 }
+
+// Ten thousand workers join; the time is that of all.
+func BenchmarkAddWorkers(b *testing.B) {
+	for range b.N {
+		r, err := router.New(16, router.DefaultConfig(), router.Options{})
+		require.NoError(b, err)
+		for i := range uint64(10_000) {
+			require.NoError(b, r.AddWorker(router.Worker{ID: i * 7919 % 100_003}))
+		}
+		r.Close()
+	}
+}

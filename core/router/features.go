@@ -150,6 +150,13 @@ func (c *Config) queueing() (*queue.Profile, error) {
 }
 
 func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // to open a pipe is to wait for its writer
+		return nil, fmt.Errorf("%s is not a regular file: %v", path, info.Mode())
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

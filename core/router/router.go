@@ -72,7 +72,7 @@ type Router struct {
 	role    schedule.Role
 	prefill schedule.PrefillModel // nil: prefill load does not decay
 
-	adapters bool                      // a rank names LoRA adapters
+	adapters int                       // LoRA adapters that the ranks name
 	sessions *affinity.Table           // nil: no affinity
 	leases   map[string]affinity.Lease // by request id
 

@@ -11,7 +11,7 @@ import (
 // wishes gives the constraints of a request with what it wishes for besides: a rank that has its adapter, the rank of its
 // session. r.mu is held.
 func (r *Router) wishes(s *scratch, q *Request) *schedule.Constraints {
-	adapter := r.adapters && q.LoRAName != ""
+	adapter := r.adapters > 0 && q.LoRAName != ""
 	home, tied := r.home(q)
 	if !adapter && !tied {
 		return &q.Constraints

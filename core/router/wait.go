@@ -232,7 +232,7 @@ func (r *Router) fits(s *scratch, it *queue.Item[*Ticket]) bool {
 func (r *Router) lane(q *Request) string {
 	c := &q.Constraints
 	home, tied := r.home(q)
-	if c.Free() && !tied && (q.LoRAName == "" || !r.adapters) {
+	if c.Free() && !tied && (q.LoRAName == "" || r.adapters == 0) {
 		return ""
 	}
 	b := make([]byte, 0, 64)
@@ -252,7 +252,7 @@ func (r *Router) lane(q *Request) string {
 	for _, taint := range slices.Sorted(slices.Values(c.RequiredTaints)) {
 		b = strconv.AppendQuote(append(b, 't'), taint)
 	}
-	if r.adapters && q.LoRAName != "" {
+	if r.adapters > 0 && q.LoRAName != "" {
 		b = strconv.AppendQuote(append(b, 'l'), q.LoRAName)
 	}
 	if tied && !c.HasWorker {

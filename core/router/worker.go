@@ -211,7 +211,7 @@ func (r *Router) AddWorker(spec Worker) error {
 	for _, k := range w.ranks {
 		r.setCapacity(k)
 	}
-	r.recandidate()
+	r.recandidate(spec.ID)
 	r.settle()
 	r.mu.Unlock()
 	r.retire(gone)
@@ -243,25 +243,33 @@ func counting(e rankEndpoints) index.Counting {
 	return index.Count
 }
 
-// recandidate makes what is known of the candidates agree with the workers. r.mu is held.
-func (r *Router) recandidate() {
-	clear(r.ranks)
-	r.adapters = false
-	r.ranks, r.targets, r.slots = r.ranks[:0], r.targets[:0], r.slots[:0]
-	for _, w := range r.workers {
-		r.ranks = slices.AppendSeq(r.ranks, maps.Values(w.ranks))
+// recandidate makes what is known of the candidates agree with a worker, which may be new or gone. The others' stay where they
+// are: with thousands of workers, sorting them all anew whenever one joins would stop decisions for seconds. r.mu is held.
+func (r *Router) recandidate(id uint64) {
+	from, _ := slices.BinarySearchFunc(r.ranks, worker.Rank{ID: id}, func(k *rank, id worker.Rank) int { return k.id.Compare(id) })
+	to := from
+	for ; to < len(r.ranks) && r.ranks[to].id.ID == id; to++ {
+		r.bySlot[r.ranks[to].slot] = nil
+		r.adapters -= len(r.targets[to].Adapters)
 	}
-	slices.SortFunc(r.ranks, func(a, b *rank) int { return a.id.Compare(b.id) })
-	r.bySlot = make([]*rank, r.table.Cap())
-	for _, k := range r.ranks {
+	var ranks []*rank
+	if w := r.workers[id]; w != nil {
+		ranks = slices.SortedFunc(maps.Values(w.ranks), func(a, b *rank) int { return a.id.Compare(b.id) })
+	}
+	targets, slots := make([]schedule.Target, len(ranks)), make([]worker.Slot, len(ranks))
+	r.bySlot = append(r.bySlot, make([]*rank, max(r.table.Cap()-len(r.bySlot), 0))...)
+	for i, k := range ranks {
 		spec := &k.worker.spec
-		r.targets = append(r.targets, schedule.Target{
+		targets[i] = schedule.Target{
 			Rank: k.id, Slot: k.slot, Taints: spec.Taints, Adapters: spec.Adapters, TotalBlocks: spec.TotalKVBlocks, MaxBatchedTokens: spec.MaxNumBatchedTokens,
-		})
-		r.adapters = r.adapters || len(spec.Adapters) > 0
-		r.slots = append(r.slots, k.slot)
+		}
+		r.adapters += len(spec.Adapters)
+		slots[i] = k.slot
 		r.bySlot[k.slot] = k
 	}
+	r.ranks = slices.Replace(r.ranks, from, to, ranks...)
+	r.targets = slices.Replace(r.targets, from, to, targets...)
+	r.slots = slices.Replace(r.slots, from, to, slots...)
 }
 
 // detach takes a rank from its worker and forgets its bookings; recandidate and retire do the rest. r.mu is held.
@@ -319,7 +327,7 @@ func (r *Router) RemoveWorker(id uint64) error {
 		return fmt.Errorf("%w: %d", ErrWorkerNotFound, id)
 	}
 	gone := r.removeLocked(w)
-	r.recandidate()
+	r.recandidate(id)
 	r.settle()
 	r.mu.Unlock()
 	r.retire(gone)
@@ -350,7 +358,7 @@ func (r *Router) Close() {
 	for _, w := range r.workers {
 		gone = append(gone, r.removeLocked(w)...)
 	}
-	r.recandidate()
+	r.ranks, r.targets, r.slots, r.bySlot, r.adapters = nil, nil, nil, nil, 0
 	mesh := r.mesh
 	r.mu.Unlock()
 	if mesh != nil {
