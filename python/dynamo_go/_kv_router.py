@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -288,7 +288,7 @@ class KvRouter:
                 stream = send(choice)
                 assert stream is not None, "the link knows exactly the registered workers"
                 return stream
-        return asyncio.ensure_future(self._send_later(choice, asked, booking, send))
+        return _following(choice, self._send_later(choice, asked, booking, send))
 
     async def _send_later(
         self,
@@ -298,15 +298,7 @@ class KvRouter:
         send: Callable[[tuple[int, int, int]], AsyncResponseStream | None],
     ) -> AsyncResponseStream:
         while True:
-            if not isinstance(choice, tuple):
-                try:
-                    chosen = await choice
-                except asyncio.CancelledError:
-                    if not choice.cancelled():  # it was done already
-                        booking.ended()
-                    raise
-            else:
-                chosen = choice
+            chosen = choice if isinstance(choice, tuple) else await choice
             with self._hub.lock:
                 stream = send(chosen)
                 if stream is not None:
@@ -353,7 +345,7 @@ class KvRouter:
             return answer(await choice)
 
         choice = self._waits.submit(**asked)
-        return answer(choice) if isinstance(choice, tuple) else asyncio.ensure_future(later(choice))
+        return answer(choice) if isinstance(choice, tuple) else _following(choice, later(choice))
 
     # -- the parts of a request
 
@@ -378,7 +370,8 @@ class KvRouter:
         """Choose a worker for a prompt; with a request id, book the prompt there in the same step.
 
         Where the configuration has requests wait (``router_queue_threshold``, ``router_policy_config``), the future stays
-        pending until it is the request's turn; also without an id. Cancelling it gives the request up.
+        pending until it is the request's turn; also without an id. Cancelling it gives the request up, and frees a booking
+        that nobody has read of.
 
         Args:
             token_ids: the prompt, ints in 0 .. 2**32-1; a buffer of uint32 is read in place.
@@ -427,7 +420,7 @@ class KvRouter:
             "shared_ranges": None if shared_ranges is None else list(shared_ranges),
         }
         booked = {**asked, "request_id": request_id, "update_indexer": update_indexer}
-        return self._answer(lambda: self._waits.submit(**booked), self._probe(asked))
+        return self._answer(lambda: self._waits.choose(**booked), self._probe(asked))
 
     def mark_prefill_complete(self, request_id: str) -> asyncio.Future[None]:
         """Say that a booked request's first token came. Twice is fine. ``RequestNotFound`` when awaited."""
@@ -602,6 +595,18 @@ _EMPTY_ITEM: dict[str, Any] = {
     "finish_reason": None,
     "index": None,
 }
+
+
+def _following(choice: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start what awaits a choice; if it is cancelled before it got so far, the choice is given up."""
+
+    def ended(task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            choice.cancel()
+
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(ended)
+    return task
 
 
 class _Booking:

@@ -8,12 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Generator
 from typing import Any
 
 from ._errors import Closed, DynamoError
 from ._router import Router
 
 Choice = tuple[int, int, int]
+
+
+class _Promise(asyncio.Future[Choice]):
+    """A choice to come. Cancelled before anybody has read it, it is given up, also if it has come: who waits for it gets
+    CancelledError then, and knows of no booking that he might free.
+    """
+
+    def __init__(self, router: Router, request_id: str | None, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._booked = None if request_id is None else (router, request_id)
+
+    def result(self) -> Choice:  # tasks that wake up call it before they go on
+        choice = super().result()
+        self._booked = None
+        return choice
+
+    def __await__(self) -> Generator[Any, None, Choice]:
+        choice = yield from super().__await__()
+        self._booked = None
+        return choice
+
+    __iter__ = __await__
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if super().cancel(msg):
+            return True
+        if self._booked is not None and not self.cancelled() and self.exception() is None:
+            router, request_id = self._booked
+            self._booked = None
+            with contextlib.suppress(DynamoError):
+                router.free(request_id)
+        return False
 
 
 class Waits:
@@ -33,7 +66,7 @@ class Waits:
         given = self._router._submit(**request)
         if not isinstance(given, int):
             return given
-        future: asyncio.Future[Choice] = self._loop.create_future()
+        future = self._promise(request)
         if not self._pending:
             self._fd = self._router._native.ready_fd()
             self._loop.add_reader(self._fd, self._drain)
@@ -41,6 +74,18 @@ class Waits:
         future.add_done_callback(lambda done: self._ended(given, done))
         self._take(given)  # it may be done since, and have been told before anybody listened
         return future
+
+    def choose(self, **request: Any) -> asyncio.Future[Choice]:
+        """Give a future in any case."""
+        choice = self.submit(**request)
+        if isinstance(choice, asyncio.Future):
+            return choice
+        future = self._promise(request)
+        future.set_result(choice)
+        return future
+
+    def _promise(self, request: dict[str, Any]) -> _Promise:
+        return _Promise(self._router, request.get("request_id"), self._loop)
 
     def close(self) -> None:
         """Stop listening; the router is about to be closed. Every pending future gets ``Closed``."""

@@ -227,3 +227,53 @@ def test_dropped_router_stops_listening() -> None:
         assert await busy(router) == []
 
     run(main())
+
+
+def test_cancelled_before_it_was_read_nothing_stays_booked() -> None:
+    """The choice has come, and whoever awaits it is cancelled before he runs again: he cannot know of it."""
+
+    async def main() -> None:
+        runtime = make_runtime()
+        serve(runtime, silent)
+        router = make_router(runtime, router_queue_threshold=0.0)
+
+        async def ask(name: str) -> tuple[int, int, int]:
+            return await router.best_worker(TOKENS, request_id=name)
+
+        async def both() -> list[tuple[int, int, int]]:
+            return await asyncio.gather(router.best_worker(TOKENS, request_id="now"), ask("later"))
+
+        async def generate() -> None:
+            await (await router.generate(TOKENS, "m")).aclose()
+
+        for start in (lambda: ask("b"), generate):
+            for yields in range(5):
+                await router.best_worker(TOKENS, request_id="hold")
+                task = asyncio.ensure_future(start())
+                for _ in range(yields):
+                    await asyncio.sleep(0)
+                router.free("hold")  # now, in the same step
+                await asyncio.sleep(0)
+                task.cancel()
+                outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+                if isinstance(outcome, tuple):  # it was read
+                    await router.free("b")
+                else:
+                    assert outcome is None or isinstance(outcome, asyncio.CancelledError)
+                await asyncio.sleep(0.01)
+                assert await busy(router) == []
+        task = asyncio.ensure_future(both())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await busy(router) == []
+
+        mine = router.best_worker(TOKENS, request_id="mine")
+        await mine
+        assert not mine.cancel(), "it was read"
+        assert len(await busy(router)) == 1
+        await router.free("mine")
+
+    run(main())
