@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 )
 
@@ -46,6 +47,27 @@ func TestAWorkerRelaysEachRank(t *testing.T) {
 	send(t, p, chain(nil, 1, 2))
 	eventually(t, "the router holds the blocks", func() bool { return slices.Equal(down.names(), []uint64{1, 2}) })
 	eventually(t, "exact", func() bool { return w.Info()[0].Engine.State == "exact" })
+}
+
+func TestAWorkerTakesWhatItsEnginePublishesUnderTheTopic(t *testing.T) {
+	p, err := publish.New(publish.Config{Endpoint: free, Replay: free, Topic: "mine", BufferSteps: 100})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	config := func(topic string) string {
+		return fmt.Sprintf(`{"worker_id": 9, "block_size": 2, "kv_events": "tcp://127.0.0.1:0", "engine": {"kv_events": {"0": %q}, "topic": %q}}`, p.Addr(), topic)
+	}
+	mine, other := startWorker(t, config("mine")), startWorker(t, config("other"))
+	for _, w := range []*Worker{mine, other} {
+		eventually(t, "subscribed", func() bool { return w.Info()[0].Engine.State != "disconnected" })
+	}
+	// A subscription is on its way still, so some messages may be lost.
+	next := uint64(0)
+	eventually(t, "the engine's topic is followed", func() bool {
+		next++
+		send(t, p, chain(nil, block.EngineHash(next)))
+		return mine.Info()[0].Stored > 0
+	})
+	require.Zero(t, other.Info()[0].Stored)
 }
 
 func TestWorkersThatCannotBe(t *testing.T) {
