@@ -422,7 +422,7 @@ class Router:
 
         Raises:
             RequestNotFound: the id was never booked, or was freed. An id that expired, or whose worker was removed, can
-                be freed once.
+                be freed once. What another router placed (:meth:`replicate`) is known only there.
         """
         self._native.free(request_id)
 
