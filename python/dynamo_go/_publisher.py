@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import operator
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _native
-from ._errors import EventRefused, InvalidArgument
+from ._errors import Closed, EventRefused, InvalidArgument
 from ._json import encode
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
@@ -85,12 +85,22 @@ class _Sockets:
         self._dp_rank: int = config["dp_start"]
         self._block_size: int = config["block_size"]
         self._open = True
+        self._unknown = 0  # removals, when it was closed
+
+    def _publish(self, method: Callable[..., None], *arguments: object) -> None:
+        """Publish, unless the publisher is shut down before or meanwhile."""
+        if self._open:
+            try:
+                method(self._dp_rank, *arguments)
+            except Closed:
+                if self._open:
+                    raise
 
     def store(self, chain: _Chain) -> None:
         infos = None if chain.infos is None else encode(chain.infos, "block_mm_infos")
-        if self._open and chain.hashes:
-            self._native.stored(
-                self._dp_rank,
+        if chain.hashes:
+            self._publish(
+                self._native.stored,
                 chain.tokens,
                 chain.hashes,
                 self._block_size,
@@ -102,22 +112,28 @@ class _Sockets:
             )
 
     def remove(self, hashes: list[int]) -> None:
-        if self._open and hashes:
-            self._native.removed(self._dp_rank, hashes)
+        if hashes:
+            self._publish(self._native.removed, hashes)
 
     def clear(self) -> None:
-        if self._open:
-            self._native.cleared(self._dp_rank)
+        self._publish(self._native.cleared)
 
     def info(self) -> dict[str, Any]:
         ranks: list[dict[str, Any]] = json.loads(self._native.info())
         return ranks[0]
 
     def unknown_removals(self) -> int:
-        unknown: int = self.info()["unknown_removals"]
-        return unknown
+        if self._open:
+            try:
+                unknown: int = self.info()["unknown_removals"]
+                return unknown
+            except Closed:
+                if self._open:
+                    raise
+        return self._unknown
 
     def retire(self) -> None:
+        self._unknown = self.unknown_removals()
         self._open = False
         self._native.close()
 
@@ -180,6 +196,20 @@ class KvEventPublisher:
         zmq_replay_endpoint: str | None = None,
     ) -> None:
         _refuse(image_token_id=image_token_id, kv_state_endpoint=kv_state_endpoint, video_token_id=video_token_id)
+        if not isinstance(enable_local_indexer, bool):
+            raise TypeError(f"enable_local_indexer: expected bool, got {_shown(enable_local_indexer)}")
+        if batching_timeout_ms is not None and _integer(batching_timeout_ms, "batching_timeout_ms") < 0:
+            raise InvalidArgument(f"batching_timeout_ms={batching_timeout_ms}, expected 0 or more")
+        for name, text in (
+            ("zmq_endpoint", zmq_endpoint),
+            ("zmq_topic", zmq_topic),
+            ("replay_endpoint", replay_endpoint),
+            ("query_endpoint", query_endpoint),
+            ("zmq_replay_endpoint", zmq_replay_endpoint),
+        ):
+            if text is not None:
+                _check_text(text, name)
+        _check_text(topic, "topic")
         self._block_size = _integer(kv_block_size, "kv_block_size")
         if self._block_size == 0:
             raise InvalidArgument("kv_block_size cannot be 0: give the engine's block size")
@@ -197,7 +227,8 @@ class KvEventPublisher:
             self._outlet = _Memory(endpoint, identity, self._block_size, rank)
             return
         if not isinstance(endpoint, str):
-            raise TypeError(f"endpoint: expected Endpoint or str, got {type(endpoint).__name__}")
+            raise TypeError(f"endpoint: expected Endpoint or str, got {_shown(endpoint)}")
+        _check_text(endpoint, "endpoint")
         if identity is None:
             raise InvalidArgument("worker_id must be given to publish on ZeroMQ")
         if zmq_endpoint is None:
@@ -302,7 +333,7 @@ class KvEventPublisher:
                 "block_hashes": [...]}``, or ``{"type": "cleared"}``.
 
         Raises:
-            InvalidArgument: an event is malformed; nothing was published.
+            InvalidArgument, TypeError, OverflowError: an event is malformed; nothing was published.
             EventRefused: the first event that was refused; all others are published.
         """
         steps = [self._step(event) for event in events]
@@ -342,7 +373,12 @@ class KvEventPublisher:
             return self._outlet.clear, ()
         if kind == "removed":
             return self._outlet.remove, (_engine_hashes(fields["block_hashes"]),)
-        return self._outlet.store, (self._chain(**fields),)
+        chain = self._chain(**fields)
+        # What is wrong inside shows now, before another event is published.
+        compute_block_hash_for_seq(
+            chain.tokens, self._block_size, chain.infos, chain.lora_name, chain.eagle, chain.cache_salt
+        )
+        return self._outlet.store, (chain,)
 
     def _chain(
         self,
@@ -400,7 +436,20 @@ def _integer(value: Any, name: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected int, got {type(value).__name__} ({value!r})") from None
+        raise TypeError(f"{name}: expected int, got {_shown(value)}") from None
+
+
+def _shown(value: object) -> str:
+    return f"{type(value).__name__} ({value!r})"
+
+
+def _check_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected str, got {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name}={value!r}, expected text that UTF-8 can encode") from None
 
 
 def _engine_hashes(values: Sequence[int]) -> list[int]:

@@ -34,6 +34,7 @@ WORKER = 2**64 - 7
 B = 4
 PROMPT = list(range(1, 17))  # four blocks
 NAMES = [11, -22, 33, 44]
+WRONG_TEXTS: list[Any] = [0, False, [], b""]
 
 
 def make(endpoint: str = ANY, **more: Any) -> KvEventPublisher:
@@ -155,6 +156,25 @@ def test_a_restarted_publisher_starts_anew() -> None:
         ({"zmq_replay_endpoint": ANY}, InvalidArgument),
         ({"zmq_endpoint": "tcp://*:5557"}, InvalidArgument),
         ({"image_token_id": 3}, NotImplementedError),
+        *(
+            ({keyword: value}, TypeError)
+            for keyword in (
+                "topic",
+                "replay_endpoint",
+                "query_endpoint",
+                "zmq_topic",
+                "zmq_endpoint",
+                "zmq_replay_endpoint",
+            )
+            for value in WRONG_TEXTS
+        ),
+        ({"topic": None}, TypeError),
+        ({"topic": "\ud800"}, InvalidArgument),
+        ({"endpoint": "ipc:///tmp/\ud800"}, InvalidArgument),
+        ({"enable_local_indexer": 1}, TypeError),
+        ({"enable_local_indexer": None}, TypeError),
+        ({"batching_timeout_ms": "5"}, TypeError),
+        ({"batching_timeout_ms": -1}, InvalidArgument),
     ],
 )
 def test_wrong_construction(keywords: dict[str, Any], error: type[Exception]) -> None:
@@ -201,6 +221,56 @@ def test_wrong_use_raises_at_the_call() -> None:
     store(publisher, PROMPT[:4], [-(1 << 63)])
     store(publisher, PROMPT[:4], [(1 << 64) - 1])
     publisher.publish_removed([])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"token_ids": ["a"] * B},
+        {"token_ids": [-1] * B},
+        {"token_ids": [1.0] * B},
+        {"block_hashes": ["a"]},
+        {"parent_hash": "a"},
+        {"lora_name": 5},
+        {"cache_salt": b"x"},
+        {"is_eagle": 0},
+        {"block_mm_infos": [5]},
+    ],
+)
+def test_a_batch_with_a_wrong_value_is_not_published(wrong: dict[str, Any]) -> None:
+    publisher = make()
+    store(publisher, PROMPT[:4], [1])
+    before = publisher.info()
+    stored = {"type": "stored", "token_ids": [2] * B, "num_block_tokens": [B], "block_hashes": [2]}
+    with pytest.raises((TypeError, InvalidArgument)):
+        publisher.publish_batch([{"type": "removed", "block_hashes": [1]}, {**stored, **wrong}])
+    assert publisher.info() == before
+
+
+def test_shutdown_while_others_publish() -> None:
+    for _ in range(20):
+        publisher = make()
+        faults: list[BaseException] = []
+
+        def work(n: int, publisher: KvEventPublisher = publisher, faults: list[BaseException] = faults) -> None:
+            try:
+                for i in range(300):
+                    store(publisher, [n, i, 0, 0], [n * 1000 + i])
+                    publisher.publish_removed([5])
+                    _ = publisher.unknown_removals
+                publisher.publish_cleared()
+            except BaseException as fault:  # noqa: BLE001
+                faults.append(fault)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        until(lambda publisher=publisher: publisher.unknown_removals > 3)  # type: ignore[misc]
+        publisher.shutdown()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert publisher.unknown_removals > 3
 
 
 def test_a_publisher_of_a_runtime_has_no_sockets() -> None:
