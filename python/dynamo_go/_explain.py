@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,10 @@ examples:
 """
 
 
+_EVENTS = "what Router.dump_events gives"
+_LOADS = "what Router.get_potential_loads gives for an empty prompt"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; gives its exit status."""
     parser = _parser()
@@ -35,8 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     if (options.explanation is None) == (options.tokens is None):
         parser.error("give either --explanation, or --tokens and what the router knows")
     try:
-        shown = _json(options.explanation) if options.explanation else _explained(options)
-        text = json.dumps(shown, indent=2) if options.json else table(shown)
+        with _reading(options.explanation, "what Router.explain gives"):
+            shown = _json(options.explanation) if options.explanation else _explained(options)
+            text = json.dumps(shown, indent=2) if options.json else table(shown)
     except (OSError, DynamoError, NotImplementedError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"explain: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -69,6 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@contextlib.contextmanager
+def _reading(path: str | None, what: str) -> Iterator[None]:
+    """Say of a wrong file which it is, and what it should be."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if path is None or isinstance(error, DynamoError):
+            raise
+        raise ValueError(f"{path} is not {what} ({type(error).__name__}: {error})") from error
+
+
 def _json(path: str) -> Any:
     return json.loads(sys.stdin.read() if path == "-" else Path(path).read_text())
 
@@ -81,17 +98,32 @@ def _tokens(path: str) -> list[int]:
 
 
 def _explained(options: argparse.Namespace) -> dict[str, Any]:
-    events = [] if options.events is None else _json(options.events)
-    loads = [] if options.loads is None else _json(options.loads)
-    config = None if options.config is None else _json(options.config)
-    with Router(options.block_size, config) as router:
-        for worker in _workers(options, events, loads):
-            router.add_worker(**worker)
-        router.load_events(events)
-        for row in loads:
-            _load(router, row)
+    events: Any = []
+    with _reading(options.events, _EVENTS):
+        if options.events is not None:
+            events = _json(options.events)
+        ranks = [(event["worker_id"], event["event"].get("dp_rank", 0)) for event in events]
+    loads: Any = []
+    with _reading(options.loads, _LOADS):
+        if options.loads is not None:
+            loads = _json(options.loads)
+        ranks += [(row["worker_id"], row["dp_rank"]) for row in loads]
+    with _reading(options.config, "an object with fields of KvRouterConfig"):
+        config = None if options.config is None else _json(options.config)
+        router = Router(options.block_size, config)
+    with router:
+        with _reading(options.workers, "what Router.workers gives"):
+            for worker in _workers(options, ranks):
+                router.add_worker(**worker)
+        with _reading(options.events, _EVENTS):
+            router.load_events(events)
+        with _reading(options.loads, _LOADS):
+            for row in loads:
+                _load(router, row)
+        with _reading(options.tokens, "a prompt: a JSON list of token ids, or numbers between spaces or commas"):
+            tokens = _tokens(options.tokens)
         return router.explain(
-            _tokens(options.tokens),
+            tokens,
             None if options.override is None else json.loads(options.override),
             lora_name=options.lora_name,
             cache_namespace=options.cache_namespace,
@@ -101,13 +133,11 @@ def _explained(options: argparse.Namespace) -> dict[str, Any]:
         )
 
 
-def _workers(options: argparse.Namespace, events: Any, loads: Any) -> list[dict[str, Any]]:
+def _workers(options: argparse.Namespace, ranks: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Give what add_worker takes. Endpoints are left out: nothing is to be followed."""
     if options.workers is not None:
         names = ("worker_id", "dp_start", "dp_size", "max_num_batched_tokens", "total_kv_blocks", "taints", "adapters")
         return [{name: row[name] for name in names if name in row} for row in _json(options.workers)]
-    ranks = [(event["worker_id"], event["event"].get("dp_rank", 0)) for event in events]
-    ranks += [(row["worker_id"], row["dp_rank"]) for row in loads]
     spans: dict[int, tuple[int, int]] = {}
     for worker_id, rank in ranks:
         low, high = spans.get(worker_id, (rank, rank))

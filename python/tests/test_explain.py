@@ -118,6 +118,30 @@ def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path, capsys: pyt
     assert captured.out == "" and captured.err.startswith("explain: ") and captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wrong", "what"),
+    [
+        (["--explanation"], {"a": 1}, "Router.explain"),
+        (["--explanation"], [1], "Router.explain"),
+        (["--tokens"], {"a": 1}, "a prompt"),
+        (["--tokens=GOOD", "--events"], {"a": 1}, "Router.dump_events"),
+        (["--tokens=GOOD", "--events"], [{"worker_id": 1, "event": None}], "Router.dump_events"),
+        (["--tokens=GOOD", "--loads"], [1], "Router.get_potential_loads"),
+        (["--tokens=GOOD", "--loads"], [{"worker_id": 1, "dp_rank": 0}], "Router.get_potential_loads"),
+        (["--tokens=GOOD", "--workers"], [1], "Router.workers"),
+        (["--tokens=GOOD", "--config"], [1], "KvRouterConfig"),
+    ],
+)
+def test_wrong_file_is_named(
+    arguments: list[str], wrong: Any, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "good").write_text("[1]")
+    (tmp_path / "wrong").write_text(json.dumps(wrong))
+    arguments = [argument.replace("GOOD", str(tmp_path / "good")) for argument in arguments]
+    assert main([*arguments[:-1], f"{arguments[-1]}={tmp_path / 'wrong'}"]) == 1
+    assert f"{tmp_path / 'wrong'} is not " in (said := capsys.readouterr().err) and what in said
+
+
 def test_it_needs_one_or_the_other() -> None:
     for arguments in ([], ["--tokens=a", "--explanation=b"]):
         with pytest.raises(SystemExit):
