@@ -330,7 +330,9 @@ func TestExpiryNeedsNoTraffic(t *testing.T) {
 			}
 		}
 	})
-	choice, err := r.Wait(context.Background(), book("next", tokens(2, 64))) // goes when the orphan is gone
+	soon, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the queue is looked at every minute in any case
+	defer cancel()
+	choice, err := r.Wait(soon, book("next", tokens(2, 64))) // goes when the orphan is gone
 	require.NoError(t, err)
 	close(stop)
 	progress.Wait()
@@ -340,7 +342,7 @@ func TestExpiryNeedsNoTraffic(t *testing.T) {
 	require.ErrorIs(t, r.Free("orphan"), router.ErrRequestNotFound)
 
 	k.best(pinned(book("alone", tokens(3, 64)), 2, 0)) // and now nobody calls
-	choice, err = r.Wait(context.Background(), pinned(book("last", tokens(2, 64)), 2, 0))
+	choice, err = r.Wait(soon, pinned(book("last", tokens(2, 64)), 2, 0))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, choice.WorkerID)
 }
