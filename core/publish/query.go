@@ -15,8 +15,8 @@ import (
 // maxDumps bounds the different large answers that are in memory at a time: a dump of a million blocks takes 50 MB.
 const maxDumps = 8
 
-// smallBlocks bounds the blocks and events of an answer that anybody gets at once: about 200 KB.
-const smallBlocks = 4096
+// smallBlocks bounds the blocks and events of an answer that anybody gets at once: it fits into about one message.
+const smallBlocks = 1 << 14
 
 // patience is how long a peer may take for a part of an answer. For a whole one it may take as long, and a second more for each leastRate bytes.
 const (
