@@ -240,8 +240,8 @@ def test_cancelled_before_it_was_read_nothing_stays_booked() -> None:
         async def ask(name: str) -> tuple[int, int, int]:
             return await router.best_worker(TOKENS, request_id=name)
 
-        async def both() -> list[tuple[int, int, int]]:
-            return await asyncio.gather(router.best_worker(TOKENS, request_id="now"), ask("later"))
+        async def both() -> None:
+            await asyncio.gather(router.best_worker(TOKENS, request_id="now"), ask("later"))
 
         async def generate() -> None:
             await (await router.generate(TOKENS, "m")).aclose()
@@ -262,12 +262,12 @@ def test_cancelled_before_it_was_read_nothing_stays_booked() -> None:
                     assert outcome is None or isinstance(outcome, asyncio.CancelledError)
                 await asyncio.sleep(0.01)
                 assert await busy(router) == []
-        task = asyncio.ensure_future(both())
+        waiting = asyncio.ensure_future(both())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        task.cancel()
+        waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await task
+            await waiting
         assert await busy(router) == []
 
         mine = router.best_worker(TOKENS, request_id="mine")
