@@ -253,6 +253,14 @@ static PyObject *await_choice(dgo_router handle, uint64_t ticket, dgo_choice *ch
   }
 }
 
+/* Takes the tokens and the request from the arguments of a decision. After 0 the caller releases the tokens and frees allowed. */
+static int question_get(PyObject *const *args, prompt_tokens *tokens, dgo_request *request, uint64_t **allowed) {
+  if (request_get(args + 1, request, allowed) < 0) return -1;
+  if (tokens_get(args[0], tokens) == 0) return 0;
+  PyMem_RawFree(*allowed);
+  return -1;
+}
+
 /* best_worker(token_ids, router_config_override, request_id, update_indexer, lora_name, cache_namespace, block_mm_infos,
  *             worker_id, dp_rank, allowed_worker_ids, routing_constraints, strict_priority, policy_class, session_id,
  *             timeout, priority_jump, shared_ranges). A request that has to wait does. */
@@ -261,11 +269,7 @@ static PyObject *router_best_worker(router_object *self, PyObject *const *args, 
   dgo_request request = {.struct_size = sizeof request};
   uint64_t *allowed;
   prompt_tokens tokens;
-  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
-  if (tokens_get(args[0], &tokens) < 0) {
-    PyMem_RawFree(allowed);
-    return NULL;
-  }
+  if (question_get(args, &tokens, &request, &allowed) < 0) return NULL;
   dgo_choice choice = {.struct_size = sizeof choice};
   NEW_ERROR(error);
   uint64_t ticket = 0;
@@ -283,11 +287,7 @@ static PyObject *router_submit(router_object *self, PyObject *const *args, Py_ss
   dgo_request request = {.struct_size = sizeof request};
   uint64_t *allowed;
   prompt_tokens tokens;
-  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
-  if (tokens_get(args[0], &tokens) < 0) {
-    PyMem_RawFree(allowed);
-    return NULL;
-  }
+  if (question_get(args, &tokens, &request, &allowed) < 0) return NULL;
   dgo_choice choice = {.struct_size = sizeof choice};
   uint64_t ticket = 0;
   NEW_ERROR(error);
@@ -349,11 +349,7 @@ static PyObject *router_explain(router_object *self, PyObject *const *args, Py_s
   dgo_request request = {.struct_size = sizeof request};
   uint64_t *allowed;
   prompt_tokens tokens;
-  if (request_get(args + 1, &request, &allowed) < 0) return NULL;
-  if (tokens_get(args[0], &tokens) < 0) {
-    PyMem_RawFree(allowed);
-    return NULL;
-  }
+  if (question_get(args, &tokens, &request, &allowed) < 0) return NULL;
   NEW_BUFFER(buffer);
   NEW_ERROR(error);
   dgo_status status;
