@@ -1,7 +1,8 @@
 package main
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/../include -Wall -Wextra -Werror=incompatible-pointer-types -Werror=int-conversion
+#cgo CFLAGS: -I${SRCDIR}/../include -fvisibility=hidden -Wall -Wextra -Werror=incompatible-pointer-types -Werror=int-conversion
+#cgo LDFLAGS: ${SRCDIR}/exports.so
 #include "dynamo_go.h"
 */
 import "C"
