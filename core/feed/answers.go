@@ -27,7 +27,7 @@ func (m *machine) answerer(now time.Duration, id int, publisher uint64, whole bo
 // dumped: the whole state after the number of b answers the request with the given id. It may hold effects of later events
 // already: those come again, and blocks of such a rank have one reference each.
 //
-// The view is emptied and filled anew, block by block: for that time it claims too little to a reader, and never too much.
+// It replaces the view at once: nobody sees a part of it.
 func (m *machine) dumped(now time.Duration, id int, b batch) {
 	if !m.asked || id != m.id {
 		return
@@ -40,10 +40,11 @@ func (m *machine) dumped(now time.Duration, id int, b batch) {
 		m.blank()
 	} else {
 		publisher := m.publisher
-		m.forget()
+		m.renew()
 		m.hasLast, m.last, m.hasPublisher, m.publisher = true, b.seq, true, publisher
 		m.claimed, m.claimedAt = true, now
 		m.applied(now, b)
+		m.commit()
 	}
 	m.phase = filling // live batches behind it may have been applied to what it replaced
 	if !m.hasLast {

@@ -101,6 +101,22 @@ func (a *applier) valid(ev *event.Event, from *wire.Event) {
 	a.tally.Applied(ev.Kind, done, err)
 }
 
+// renew begins a new view, out of sight if the sink can do that, until commit.
+func (a *applier) renew() {
+	a.norm.Reset()
+	if r, ok := a.sink.(Replacer); ok {
+		r.Renew(a.rank)
+	} else {
+		a.sink.Reset(a.rank)
+	}
+}
+
+func (a *applier) commit() {
+	if r, ok := a.sink.(Replacer); ok {
+		r.Commit(a.rank)
+	}
+}
+
 // reset empties the view. A sink that panics here has been counted by apply or the owner already, or is now.
 func (a *applier) reset() {
 	defer func() {

@@ -20,8 +20,19 @@ var ErrUnknownRank = errors.New("worker rank is not registered")
 type Sink interface {
 	// Apply applies one event. An error means that nothing changed; the feed counts it and goes on.
 	Apply(rank worker.Rank, ev *event.Event) (index.Applied, error)
-	// Reset forgets all blocks of the rank.
+	// Reset forgets all blocks of the rank, those applied since a Renew too.
 	Reset(rank worker.Rank)
+}
+
+// Replacer is a Sink that can build a new view of a rank beside the present one, so that nobody sees the rank emptied while its
+// whole state is applied.
+type Replacer interface {
+	Sink
+	// Renew begins a view without blocks, out of sight: what is applied from now on goes there. It may empty the present one
+	// instead, and must if it cannot have two.
+	Renew(rank worker.Rank)
+	// Commit puts what was applied since Renew in the place of the present view. Without a Renew, or after a Reset, it does nothing.
+	Commit(rank worker.Rank)
 }
 
 // RawSink is a Sink that takes events as the engine sent them, to pass them on. ApplyRaw is called instead of Apply for what

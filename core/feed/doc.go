@@ -40,8 +40,9 @@
 //     rank's whole state if they are no longer kept; a join, a reconnect, and whatever else cannot be filled asks for the
 //     whole state, which replaces the view whatever number it is of. So a rank with one is exact however late the router came;
 //     partial only while it does not answer. Answers carry the number of the process: events of another one are never
-//     added to what was applied. A state is applied block by block to an emptied view: meanwhile the rank is recovering and
-//     claims too little.
+//     added to what was applied.
+//   - Replacement: a whole state, of an indexer or by a replay from 0 that ends partial, is applied out of sight of those who ask, and then takes
+//     the place of the view at once, if the Sink can have two (Replacer).
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
 //

@@ -27,7 +27,8 @@ type world struct {
 	flight    []flying // live messages and disconnections not yet read
 
 	request *asked
-	applied []applied // since the last reset
+	applied []applied // since the last reset or renewal
+	hidden  bool      // nobody sees it yet
 
 	saved     *Position // what a snapshot holds
 	savedView []applied
@@ -83,7 +84,8 @@ func (w *world) save() {
 // crash begins anew with what was saved last.
 func (w *world) crash() {
 	w.begin(w.m.maxCount)
-	w.applied, w.request, w.connected, w.flight = nil, nil, false, nil
+	w.reset()
+	w.request, w.connected, w.flight = nil, false, nil
 	if w.saved != nil {
 		w.m.resume(w.saved)
 		w.applied = slices.Clone(w.savedView)
@@ -114,7 +116,9 @@ func (w *world) apply(b batch) damage {
 // wholeState marks an event as everything up to its batch.
 const wholeState = 1
 
-func (w *world) reset()        { w.applied = nil }
+func (w *world) reset()        { w.applied, w.hidden = nil, false }
+func (w *world) renew()        { w.applied, w.hidden = nil, true }
+func (w *world) commit()       { w.hidden = false }
 func (w *world) cancel()       { w.request = nil }
 func (w *world) count(counter) {}
 func (w *world) ask(id int, start uint64, whole bool) bool {
@@ -358,6 +362,9 @@ func (w *world) step(op, arg byte, rng *rand.Rand) {
 // check holds whenever the machine has read that a connection broke.
 func (w *world) check() {
 	checkMachine(w.t, w.m)
+	if w.hidden != w.m.renewing {
+		w.t.Fatal("I5: what is applied is hidden, or not, against the machine's will")
+	}
 	if st, _ := w.m.state(); st != Exact || !w.connected {
 		return
 	}

@@ -57,7 +57,9 @@ const (
 // effects is what the machine orders.
 type effects interface {
 	apply(batch) damage
-	reset() // empty the view
+	reset()  // empty the view
+	renew()  // begin a new view: what is applied goes there, out of sight
+	commit() // it takes the place of the old one
 	// ask for all from start on, or for the whole state of a local indexer; answers carry the id. It tells whether the
 	// request has to wait for its turn: then started follows.
 	ask(id int, start uint64, whole bool) (waits bool)
@@ -87,6 +89,7 @@ type settings struct {
 //	I2  asked implies phase != following; at most one request is open.
 //	I3  the buffer is empty unless phase is hard; all it holds lies beyond last.
 //	I4  without connected, phase is following and the buffer empty.
+//	I5  renewing implies that phase is hard: whatever ends it lets the new view be seen.
 type machine struct {
 	settings
 	fx effects
@@ -94,11 +97,12 @@ type machine struct {
 	connected bool
 	downWhy   string
 
-	hasLast bool
-	last    uint64 // highest number applied
-	prints  prints
-	partial string // reason, "" if everything since 0 was applied
-	open    bool   // whatever number comes next begins the run
+	hasLast  bool
+	last     uint64 // highest number applied
+	prints   prints
+	partial  string // reason, "" if everything since 0 was applied
+	renewing bool   // what was applied since the last renew is not to be seen yet
+	open     bool   // whatever number comes next begins the run
 	// unproven: something was applied from a request that does not overlap what was applied before, or is mixed with live
 	// batches, and nothing live since. If the engine restarted just then, that was already the new one's.
 	unproven bool
@@ -187,6 +191,25 @@ func (m *machine) next() uint64 {
 func (m *machine) forget() {
 	m.fx.reset()
 	m.fx.count(countResets)
+	m.renewing = false
+	m.unlearn()
+}
+
+// renew begins a new view; the old one answers until commit.
+func (m *machine) renew() {
+	m.fx.renew()
+	m.renewing = true
+	m.unlearn()
+}
+
+func (m *machine) commit() {
+	if m.renewing {
+		m.renewing = false
+		m.fx.commit()
+	}
+}
+
+func (m *machine) unlearn() {
 	m.hasLast, m.open, m.unproven, m.partial, m.restoreAt, m.hasPublisher, m.claimed = false, false, false, "", 0, false, false
 	m.prints.clear()
 }

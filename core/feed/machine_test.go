@@ -66,6 +66,8 @@ func (r *recorder) ask(_ int, start uint64, whole bool) bool {
 	return r.busy
 }
 func (r *recorder) reset()          { r.say("reset") }
+func (r *recorder) renew()          { r.say("renew") }
+func (r *recorder) commit()         { r.say("commit") }
 func (r *recorder) cancel()         { r.say("cancel") }
 func (r *recorder) count(c counter) { r.counts[c]++ }
 
@@ -223,6 +225,9 @@ func checkMachine(t testing.TB, m *machine) {
 	}
 	if size != m.buffer.bytes || len(m.buffer.waiting) > m.maxCount || m.buffer.bytes > m.maxBytes && len(m.buffer.waiting) > 1 {
 		t.Fatal("I3: bounds of the buffer")
+	}
+	if m.renewing && !m.phase.hard() {
+		t.Fatal("I5: a new view that nobody will see")
 	}
 	if !m.connected && (m.phase != following || m.asked || !m.buffer.empty()) {
 		t.Fatal("I4: busy without a connection")

@@ -40,7 +40,7 @@ func (p *Position) Check() error {
 func (f *Feed) Freeze() (at *Position, release func()) {
 	f.step.Lock()
 	m := f.machine
-	if !m.hasLast || m.unproven || m.restoreAt != 0 {
+	if !m.hasLast || m.renewing || m.unproven || m.restoreAt != 0 {
 		return nil, f.step.Unlock
 	}
 	at = &Position{Last: m.last, Seed: f.seed, Partial: m.partial, Streams: f.norm.AppendState(nil)}

@@ -86,6 +86,7 @@ func (m *machine) started(now time.Duration, id int) {
 
 // stop ends whatever is asked for; what waits stays.
 func (m *machine) stop() {
+	m.commit()
 	if m.asked {
 		m.fx.cancel()
 	}
@@ -126,7 +127,7 @@ func (m *machine) replayed(now time.Duration, id int, b batch) {
 			m.finish(now)
 			return
 		}
-		m.forget()
+		m.renew() // what is known answers until the replay has come as far
 		m.phase = joining
 	case verifying:
 		if !m.verify(now, b) {

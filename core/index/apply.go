@@ -76,6 +76,7 @@ func (x *tree) Drop(slot worker.Slot) {
 	w.clear()
 	w.publish()
 	h.evicted.Store(0)
+	h.frugal.Store(false)
 	w.l.mu.Unlock()
 	if invariants {
 		x.mustHold()
@@ -189,7 +190,7 @@ func (w *writer) store(ev *event.Event) error {
 		if blocks = blocks[n:]; !w.short {
 			return nil
 		}
-		if w.short = false; err != nil || w.x.heap.limit == 0 || rounds == evictRounds || !w.makeRoom() {
+		if w.short = false; err != nil || w.x.heap.limit == 0 || w.h.frugal.Load() || rounds == evictRounds || !w.makeRoom() {
 			w.refuse(blocks)
 			return fmt.Errorf("%w: %d bytes", ErrFull, w.x.heap.bytes())
 		}

@@ -222,6 +222,13 @@ func (x *tree) strip(s *shard, id uint32, p *path, set setID, from, to uint32) {
 	})
 }
 
+// SetEvicts implements Index.
+func (x *tree) SetEvicts(slot worker.Slot, may bool) {
+	if h, err := x.holder(slot); err == nil {
+		h.frugal.Store(!may)
+	}
+}
+
 // makeRoom lets others go on while blocks are evicted, false if there were none. The slot's blocks may be among them.
 func (w *writer) makeRoom() bool {
 	w.publish()

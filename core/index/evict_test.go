@@ -122,3 +122,44 @@ func TestBoundHoldsForShortPrompts(t *testing.T) {
 	require.Greater(t, x.Stats().Blocks, bound/1000)
 	require.NoError(t, index.Check(x))
 }
+
+// A slot whose stores may not evict stores as long as there is room: what it is told was refused is the rest, and nobody lost anything.
+func TestStoresThatMayNotEvict(t *testing.T) {
+	x := index.New(index.Options{MaxBytes: 1 << 20})
+	const n = 100
+	for i := range 50 {
+		_, err := x.Apply(0, storeOf(alone(i, n), 0, n), index.Set)
+		require.NoError(t, err)
+	}
+	x.SetEvicts(1, false)
+	stored, i := 0, 0
+	for ; ; i++ {
+		done, err := x.Apply(1, storeOf(alone(1000+i, n), 0, n), index.Set)
+		stored += done.Stored
+		if err != nil {
+			require.ErrorIs(t, err, index.ErrFull)
+			require.Positive(t, done.Refused)
+			require.Equal(t, n, done.Stored+done.Refused)
+			rows := x.Match(nil, alone(1000+i, n))
+			if done.Stored > 0 {
+				require.Equal(t, []index.Overlap{{Slot: 1, Depth: uint32(done.Stored)}}, rows, "the first ones are stored")
+			}
+			break
+		}
+	}
+	require.Greater(t, i, 50, "there was room")
+	require.Equal(t, 50*n, x.Blocks(0))
+	require.Equal(t, stored, x.Blocks(1))
+	require.Zero(t, x.Evicted(0)+x.Evicted(1))
+
+	x.SetEvicts(1, true)
+	_, err := x.Apply(1, storeOf(alone(2000, n), 0, n), index.Set)
+	require.NoError(t, err)
+	require.Positive(t, x.Evicted(0)+x.Evicted(1))
+	x.SetEvicts(1, false)
+	x.Drop(1)
+	for i := range 500 {
+		_, err := x.Apply(1, storeOf(alone(3000+i, n), 0, n), index.Set)
+		require.NoError(t, err, "a slot that was dropped may evict again")
+	}
+}

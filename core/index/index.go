@@ -129,6 +129,9 @@ type Index interface {
 	// of them if it has several. It is false if the slot does not hold all of the first depth blocks. The caller, who got
 	// depth from Match, uses the name as the parent of blocks in other tiers.
 	Name(slot worker.Slot, q Query, depth int) (block.EngineHash, bool)
+	// SetEvicts tells whether a store of a slot that finds no room under a byte bound takes blocks of others, as it does unless told
+	// otherwise, and after the slot was dropped. If not it is refused with ErrFull: Applied.Refused of its last blocks were not stored.
+	SetEvicts(slot worker.Slot, may bool)
 	// Evicted counts the blocks that a byte bound took from a slot since the slot was last dropped.
 	Evicted(slot worker.Slot) uint64
 	// Stats counts. It may be out of date by what is applied meanwhile.

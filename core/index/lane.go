@@ -55,6 +55,7 @@ type holder struct {
 
 	held    atomic.Int64
 	evicted atomic.Uint64
+	frugal  atomic.Bool // its stores evict nothing
 }
 
 // A record is what a slot knows of one block.

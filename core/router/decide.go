@@ -25,6 +25,7 @@ type scratch struct {
 	sequences  []block.SequenceHash
 	private    []block.SequenceHash // what others are told of blocks that are not shared
 	overlaps   []index.Overlap
+	held       int // overlaps of caches; the others are what slots are presumed to hold
 	view       schedule.View
 	device     []uint32 // of view
 	host       []uint32 // of view
@@ -37,8 +38,8 @@ type scratch struct {
 	potentials []schedule.Potential // by slot
 	now        int64                // of the decision, on the ledger's clock
 
-	holders    []worker.Slot // that hold anything in a lower tier
-	depths     []uint32      // of their device matches, by slot
+	holders    []worker.Slot // caches that hold anything in a lower tier
+	depths     []uint32      // of their device matches, by cache
 	starts     []tier.Start
 	extensions []tier.Extension
 
@@ -91,7 +92,12 @@ func (r *Router) gather(s *scratch) {
 	r.ledger.Reserve(slots)
 	s.device, s.active = sized(s.device, slots), sized(s.active, slots)
 	clear(s.device)
-	for _, o := range s.overlaps {
+	for _, o := range s.overlaps[:s.held] {
+		if slot := r.caches.owners[o.Slot]; slot != nobody {
+			s.device[slot] = o.Depth
+		}
+	}
+	for _, o := range s.overlaps[s.held:] {
 		s.device[o.Slot] = max(s.device[o.Slot], o.Depth)
 	}
 	r.ledger.Matched(s.active, s.sequences)

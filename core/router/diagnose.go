@@ -46,26 +46,28 @@ func (r *Router) diagnose(k *rank, row *RankHealth) []diagnose.Finding {
 	now := r.now()
 	k.watch.Look(&diagnose.View{
 		Now: now, Progress: k.intake.Progress(), Identities: k.intake.Identities(), Complete: row.State == feed.Exact, Waiting: row.State == feed.Recovering,
-		Holds: func(sample *diagnose.Sample, id diagnose.Identity) bool { return r.holds(s, k.slot, sample.Tokens, id) },
+		Holds: func(sample *diagnose.Sample, id diagnose.Identity) bool {
+			return r.holds(s, k.cache, sample.Tokens, id)
+		},
 	})
 	return diagnose.Findings(&k.intake, &k.watch, row.Counters, r.blockSize, now)
 }
 
-// holds tells whether a slot holds the first block of a prompt in any tier. Its rank's lock is held, so that the slot does not
+// holds tells whether a cache has the first block of a prompt in any tier. Its rank's lock is held, so that it does not
 // change hands.
-func (r *Router) holds(s *scratch, slot worker.Slot, tokens []block.Token, id diagnose.Identity) bool {
+func (r *Router) holds(s *scratch, cache worker.Slot, tokens []block.Token, id diagnose.Identity) bool {
 	named := block.Identity{LoRAName: id.LoRAName, CacheSalt: id.CacheSalt}
 	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], tokens, r.blockSize, &named)
 	q := index.Query{Hashes: s.hashes, Sequences: s.sequences}
 	s.overlaps = r.index.Match(s.overlaps[:0], q)
 	r.extend(s, q)
 	for _, o := range s.overlaps {
-		if o.Slot == slot && o.Depth > 0 {
+		if o.Slot == cache && o.Depth > 0 {
 			return true
 		}
 	}
 	for _, x := range s.extensions {
-		if x.Slot == slot && x.Host+x.Disk+x.External > 0 {
+		if x.Slot == cache && x.Host+x.Disk+x.External > 0 {
 			return true
 		}
 	}

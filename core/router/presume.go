@@ -9,7 +9,6 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/wire"
-	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // This file is routing without events, or ahead of them: blocks are presumed to be where requests went.
@@ -63,19 +62,20 @@ func (r *Router) matchBlocks(s *scratch) {
 	if r.config.UseKVEvents {
 		s.overlaps = r.index.Match(s.overlaps, q)
 	}
+	s.held = len(s.overlaps)
 	r.extend(s, q)
 	if r.presumed != nil {
 		s.overlaps = r.presumed.Match(s.overlaps, q, r.now())
 	}
 }
 
-// dump gives what a slot holds, or is presumed to if there are no events.
-func (r *Router) dump(slot worker.Slot, firstID uint64) []event.Event {
+// dump gives what a rank holds, or is presumed to if there are no events. k.mu is held.
+func (r *Router) dump(k *rank, firstID uint64) []event.Event {
 	if !r.config.UseKVEvents {
-		return r.presumed.Dump(slot, firstID, r.now())
+		return r.presumed.Dump(k.slot, firstID, r.now())
 	}
-	events := r.index.Dump(slot, firstID)
-	return append(events, r.dumpTiers(slot, firstID+uint64(len(events)))...)
+	events := r.index.Dump(k.cache, firstID)
+	return append(events, r.dumpTiers(k.cache, firstID+uint64(len(events)))...)
 }
 
 // presume records that a rank got a prompt. A booked request holds its blocks of an LRU rank until it ends (Router.ended).

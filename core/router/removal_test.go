@@ -32,16 +32,16 @@ func TestEventOfARemovedRankChangesNothing(t *testing.T) {
 	require.NoError(t, r.AddWorker(Worker{ID: 2}))
 	heir, err := r.find(worker.Rank{ID: 2})
 	require.NoError(t, err)
-	require.Equal(t, old.slot, heir.slot, "the test wants the slot used again")
+	require.Equal(t, old.cache, heir.cache, "the test wants the cache used again")
 
 	stored := event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 1, Hash: 1}}}
-	_, err = r.apply(old, &stored, index.Count)
+	err = r.applyHost(old, &stored, index.Count)
 	require.ErrorIs(t, err, ErrWorkerNotFound)
-	require.Zero(t, r.index.Blocks(heir.slot))
+	require.Zero(t, r.index.Blocks(heir.cache))
 	sink{r, old, index.Count}.Reset(old.id)
 	_, err = sink{r, old, index.Count}.Apply(old.id, &stored)
 	require.Error(t, err)
-	require.Zero(t, r.index.Blocks(heir.slot))
+	require.Zero(t, r.index.Blocks(heir.cache))
 }
 
 // handover lets a slot change hands at the moment a match returns.

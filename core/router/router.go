@@ -82,6 +82,7 @@ type Router struct {
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
 	mesh    *replica.Mesh         // nil: load is not shared with other routers
 	table   *worker.Table
+	caches  caches
 	ledger  *load.Ledger
 	rng     *rand.Rand
 
@@ -165,7 +166,7 @@ func (r *Router) DumpEvents() ([]byte, error) {
 		k.mu.Lock()
 		var events []event.Event
 		if !k.dead {
-			events = r.dump(k.slot, next)
+			events = r.dump(k, next)
 		}
 		k.mu.Unlock()
 		for i := range events {
@@ -256,8 +257,8 @@ func (r *Router) Health() ([]RankHealth, error) {
 			}
 		}
 		k.mu.Lock()
-		missing := cmp.Or(k.partial, r.evicted(k.slot))
-		if n := r.evictedBlocks(k.slot); n > 0 {
+		missing := cmp.Or(k.partial, r.evicted(k.cache))
+		if n := r.evictedBlocks(k.cache); n > 0 {
 			rows[i].Counters["evicted_blocks"] = n
 		}
 		k.mu.Unlock()
@@ -327,7 +328,7 @@ func (r *Router) Stats() (Stats, error) {
 	active, evicted := 0, uint64(0)
 	for _, k := range r.ranks {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)
-		evicted += r.evictedBlocks(k.slot) + r.evictedPresumed(k.slot)
+		evicted += r.evictedBlocks(k.cache) + r.evictedPresumed(k.slot)
 	}
 	var replicas *replica.Stats
 	if r.mesh != nil {

@@ -46,7 +46,7 @@ func TestLowerTiersDoNotGoOnFromWhatLeft(t *testing.T) {
 	require.Len(t, s.extensions, 1)
 	require.EqualValues(t, 1, s.extensions[0].Host)
 	require.NoError(t, r.ApplyEvent(1, &event.Event{Kind: event.Removed, Removed: []block.EngineHash{0}}, index.Count))
-	require.Zero(t, r.index.Blocks(k.slot))
+	require.Zero(t, r.index.Blocks(k.cache))
 	r.extend(s, q) // with the overlaps of before
 	require.Empty(t, s.extensions)
 }

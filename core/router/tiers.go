@@ -55,11 +55,15 @@ func (r *Router) gatherTiers(s *scratch, slots int) {
 	clear(s.host)
 	clear(s.disk)
 	for _, x := range s.extensions {
-		again := s.device[x.Slot] - s.depths[x.Slot]
+		slot := r.caches.owners[x.Slot]
+		if slot == nobody {
+			continue
+		}
+		again := s.device[slot] - s.depths[x.Slot]
 		host := min(x.Host, again)
-		s.host[x.Slot] = x.Host - host
+		s.host[slot] = x.Host - host
 		disk := x.Disk + x.External
-		s.disk[x.Slot] = disk - min(disk, again-host)
+		s.disk[slot] = disk - min(disk, again-host)
 	}
 	s.view.Host, s.view.Disk = s.host, s.disk
 }
@@ -73,23 +77,23 @@ func (r *Router) cached(s *scratch, slot worker.Slot, w *schedule.Weights) int64
 	return schedule.EffectiveCachedTokens(s.device[slot], host, disk, w, r.blockSize)
 }
 
-// applyAny applies an event to the tier it is of, or to all if it clears. k.mu is held, and k is alive.
-func (r *Router) applyAny(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
+// applyAny applies an event to the tier it is of, or to all if it clears. The view's rank is locked, and alive.
+func (r *Router) applyAny(v *view, ev *event.Event, counting index.Counting) (index.Applied, error) {
 	if ev.Kind == event.Cleared {
-		done, err := r.index.Apply(k.slot, ev, counting)
-		below, _ := r.tiers.Apply(k.slot, ev, counting) // it cannot fail
+		done, err := r.index.Apply(v.cache, ev, counting)
+		below, _ := r.tiers.Apply(v.cache, ev, counting) // it cannot fail
 		done.Removed += below.Removed
-		r.drop(k.slot) // what the bound took is not missing any more
-		k.partial = ""
+		r.drop(v.cache) // what the bound took is not missing any more
+		v.partial = ""
 		return done, err
 	}
 	apply := r.index.Apply
 	if ev.Tier != event.Device {
 		apply = r.tiers.Apply
 	}
-	done, err := apply(k.slot, ev, counting)
+	done, err := apply(v.cache, ev, counting)
 	if errors.Is(err, tier.ErrFull) || errors.Is(err, index.ErrFull) {
-		err, k.partial = nil, "max_bytes: there was no room for some blocks"
+		err, v.partial = nil, "max_bytes: there was no room for some blocks"
 	}
 	return done, err
 }
@@ -122,9 +126,9 @@ func (c *Config) presumedBounds() (ofIndex, rest int64) {
 	return n - n/2, n / 2
 }
 
-// evictedBlocks counts what the byte bound took from a rank of what its events said.
-func (r *Router) evictedBlocks(slot worker.Slot) uint64 {
-	return r.index.Evicted(slot) + r.tiers.Evicted(slot)
+// evictedBlocks counts what the byte bound took from a rank's cache of what its events said.
+func (r *Router) evictedBlocks(cache worker.Slot) uint64 {
+	return r.index.Evicted(cache) + r.tiers.Evicted(cache)
 }
 
 // evictedPresumed counts what it took of what a rank is presumed to hold.
@@ -135,16 +139,16 @@ func (r *Router) evictedPresumed(slot worker.Slot) uint64 {
 	return r.presumed.Evicted(slot)
 }
 
-// drop forgets everything of a slot, of what its events said.
-func (r *Router) drop(slot worker.Slot) {
-	r.index.Drop(slot)
-	r.tiers.Drop(slot)
+// drop forgets everything in a cache.
+func (r *Router) drop(cache worker.Slot) {
+	r.index.Drop(cache)
+	r.tiers.Drop(cache)
 }
 
-// dumpTiers gives what a slot holds in the lower tiers.
-func (r *Router) dumpTiers(slot worker.Slot, firstID uint64) (events []event.Event) {
+// dumpTiers gives what a cache holds in the lower tiers.
+func (r *Router) dumpTiers(cache worker.Slot, firstID uint64) (events []event.Event) {
 	for _, t := range lowerTiers {
-		events = append(events, r.tiers.Dump(slot, t, firstID+uint64(len(events)))...)
+		events = append(events, r.tiers.Dump(cache, t, firstID+uint64(len(events)))...)
 	}
 	return events
 }

@@ -24,7 +24,7 @@ import (
 
 // waiting is a loaded rank that nobody has added yet.
 type waiting struct {
-	slot    worker.Slot
+	cache   worker.Slot
 	feed    *feed.Position // nil: its events were applied by the host
 	partial string         // why its view is partial; with a feed that is in its position
 }
@@ -51,8 +51,8 @@ func (r *Router) Save(path string) error {
 // write is Save for a writer. r.admin is held, and no lock below it.
 func (r *Router) write(to io.Writer, ranks []*rank) error {
 	var rows []snapshot.Rank
-	row := func(id worker.Rank, slot worker.Slot, at *feed.Position, partial string) {
-		rows = append(rows, snapshot.Rank{ID: id, Slot: slot, Blocks: r.index.Blocks(slot), Feed: at, Partial: partial})
+	row := func(id worker.Rank, cache worker.Slot, at *feed.Position, partial string) {
+		rows = append(rows, snapshot.Rank{ID: id, Slot: cache, Blocks: r.index.Blocks(cache), Feed: at, Partial: partial})
 	}
 	for _, k := range ranks { // feeds first: they wait for locks of ranks
 		if k.feed != nil {
@@ -60,9 +60,9 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 			defer release()
 			if at != nil {
 				k.mu.Lock()
-				at.Partial = cmp.Or(at.Partial, k.partial, r.evicted(k.slot))
+				at.Partial = cmp.Or(at.Partial, k.partial, r.evicted(k.cache))
 				k.mu.Unlock()
-				row(k.id, k.slot, at, "")
+				row(k.id, k.cache, at, "")
 			}
 		}
 	}
@@ -70,11 +70,11 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 		if k.feed == nil {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			row(k.id, k.slot, nil, cmp.Or(k.partial, r.evicted(k.slot)))
+			row(k.id, k.cache, nil, cmp.Or(k.partial, r.evicted(k.cache)))
 		}
 	}
 	for id, w := range r.waiting {
-		row(id, w.slot, w.feed, w.partial)
+		row(id, w.cache, w.feed, w.partial)
 	}
 	slices.SortFunc(rows, func(a, b snapshot.Rank) int { return a.ID.Compare(b.ID) })
 	w, err := snapshot.NewWriter(to, snapshot.Header{BlockSize: r.blockSize, Created: r.clock()}, rows)
@@ -92,9 +92,9 @@ func (r *Router) write(to io.Writer, ranks []*rank) error {
 	return w.Close()
 }
 
-// evicted says what the byte bound took from a rank, "" if nothing.
-func (r *Router) evicted(slot worker.Slot) string {
-	if n := r.evictedBlocks(slot); n > 0 {
+// evicted says what the byte bound took from a cache, "" if nothing.
+func (r *Router) evicted(cache worker.Slot) string {
+	if n := r.evictedBlocks(cache); n > 0 {
 		return fmt.Sprintf("max_bytes: %d blocks were evicted", n)
 	}
 	return ""
@@ -177,10 +177,10 @@ type loader struct {
 
 // target is where a rank of the file goes.
 type target struct {
-	slot worker.Slot
-	live *rank // registered; nil: it will wait
-	none bool  // nowhere
-	lost bool  // a run was refused
+	cache worker.Slot
+	live  *rank // registered; nil: it will wait
+	none  bool  // nowhere
+	lost  bool  // a run was refused
 }
 
 // begin finds the targets and locks the live ones.
@@ -205,7 +205,7 @@ func (l *loader) begin() error {
 	for i := range l.targets {
 		if t := &l.targets[i]; t.live != nil {
 			t.live.mu.Lock()
-			t.none = r.index.Blocks(t.slot) > 0 || r.tiers.Holds(t.slot)
+			t.none = r.index.Blocks(t.cache) > 0 || r.tiers.Holds(t.cache)
 		}
 	}
 	return nil
@@ -218,14 +218,14 @@ func (l *loader) target(row *snapshot.Rank) target {
 	}
 	if w := l.r.workers[row.ID.ID]; w != nil && w.ranks[row.ID.DPRank] != nil {
 		if k := w.ranks[row.ID.DPRank]; k.feed == nil && row.Feed == nil {
-			return target{slot: k.slot, live: k}
+			return target{cache: k.cache, live: k}
 		}
 		return target{none: true}
 	}
-	if l.r.table.Len() >= index.MaxSlots {
+	if l.r.table.Len()+l.r.caches.hidden >= index.MaxSlots {
 		return target{none: true}
 	}
-	return target{slot: l.r.table.Add(row.ID)}
+	return target{cache: l.r.caches.take(l.r.table.Add(row.ID))}
 }
 
 func (l *loader) release() {
@@ -244,7 +244,7 @@ func (l *loader) run(tier event.Tier, run *index.Run) error {
 		to = l.r.tiers
 	}
 	for _, place := range run.Slots {
-		if t := &l.targets[place]; !t.none && snapshot.Restore(to, tier, t.slot, run) != nil {
+		if t := &l.targets[place]; !t.none && snapshot.Restore(to, tier, t.cache, run) != nil {
 			t.lost = true
 		}
 	}
@@ -255,7 +255,7 @@ func (l *loader) run(tier event.Tier, run *index.Run) error {
 func (l *loader) undo() {
 	for i := range l.targets {
 		if t := &l.targets[i]; !t.none {
-			l.r.drop(t.slot)
+			l.r.drop(t.cache)
 		}
 	}
 	l.r.mu.Lock()
@@ -263,6 +263,7 @@ func (l *loader) undo() {
 	for i := range l.targets {
 		if t := &l.targets[i]; !t.none && t.live == nil {
 			l.r.table.Remove(l.ranks[i].ID)
+			l.r.caches.give(t.cache)
 		}
 	}
 	l.r.epoch.Add(1)
@@ -279,7 +280,7 @@ func (l *loader) keep() (n int) {
 		}
 		n++
 		reason := row.Partial
-		if held := l.r.index.Blocks(t.slot); reason == "" && (t.lost || held < row.Blocks) {
+		if held := l.r.index.Blocks(t.cache); reason == "" && (t.lost || held < row.Blocks) {
 			reason = fmt.Sprintf("snapshot: %d of %d blocks were restored", held, row.Blocks)
 		}
 		if row.Feed != nil {
@@ -288,7 +289,7 @@ func (l *loader) keep() (n int) {
 		if t.live != nil {
 			t.live.partial = reason
 		} else {
-			l.r.waiting[row.ID] = &waiting{slot: t.slot, feed: row.Feed, partial: reason}
+			l.r.waiting[row.ID] = &waiting{cache: t.cache, feed: row.Feed, partial: reason}
 		}
 	}
 	return n
@@ -305,7 +306,7 @@ func (r *Router) claim(id uint64, resolved map[uint32]rankEndpoints) map[uint32]
 		case (w.feed != nil) == (e.events != "" && r.config.UseKVEvents):
 			claimed[dp] = w
 		default:
-			r.drop(w.slot) // the rank keeps the slot
+			r.drop(w.cache) // the rank keeps it
 		}
 	}
 	return claimed
@@ -317,11 +318,12 @@ func (r *Router) forget(ids []worker.Rank) {
 		return
 	}
 	for _, id := range ids {
-		r.drop(r.waiting[id].slot)
+		r.drop(r.waiting[id].cache)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range ids {
+		r.caches.give(r.waiting[id].cache)
 		delete(r.waiting, id)
 		r.table.Remove(id)
 	}

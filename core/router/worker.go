@@ -77,9 +77,10 @@ type rank struct {
 	intake  diagnose.Intake
 	watch   diagnose.Watch
 
-	mu      sync.Mutex // held while an event is applied; guards what follows
-	dead    bool       // removed: nothing may be applied any more
-	partial string     // why the view is partial though the feed, if there is one, lost nothing; or ""
+	mu   sync.Mutex // held while an event is applied; guards what follows
+	dead bool       // removed: nothing may be applied any more
+	view            // changed under Router.mu too
+	next *view      // a new one that the feed builds; nil: there is none
 }
 
 // workerState is a registered worker. spec and ranks change under Router.mu only.
@@ -172,7 +173,7 @@ func (r *Router) AddWorker(spec Worker) error {
 		return ErrClosed
 	}
 	w := r.workers[spec.ID]
-	n := r.table.Len() - len(r.waiting) // those that wait give way. A rank that goes keeps its slot until it is retired
+	n := r.table.Len() + r.caches.hidden - len(r.waiting) // those that wait give way. A rank that goes keeps its slot until it is retired
 	for dp := range resolved {
 		if w == nil || w.ranks[dp] == nil {
 			n++
@@ -223,6 +224,11 @@ func (r *Router) AddWorker(spec Worker) error {
 func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *waiting) {
 	id := worker.Rank{ID: w.spec.ID, DPRank: dp}
 	k := &rank{id: id, slot: r.table.Add(id), worker: w, added: r.clock()}
+	if waited := r.waiting[id]; waited != nil {
+		k.cache = waited.cache
+	} else {
+		k.cache = r.caches.take(k.slot)
+	}
 	var resume *feed.Position
 	if delete(r.waiting, id); loaded != nil {
 		resume, k.partial = loaded.feed, loaded.partial
@@ -294,8 +300,9 @@ func (r *Router) retire(gone []*rank) {
 		}
 		k.mu.Lock()
 		k.dead = true
-		r.drop(k.slot)
+		r.drop(k.cache)
 		k.mu.Unlock()
+		sink{r: r, rank: k}.abandon()
 		if r.presumed != nil {
 			r.presumed.Drop(k.slot)
 		}
@@ -303,6 +310,7 @@ func (r *Router) retire(gone []*rank) {
 	r.mu.Lock()
 	for _, k := range gone {
 		r.table.Remove(k.id)
+		r.caches.give(k.cache)
 	}
 	r.epoch.Add(1)
 	r.mu.Unlock()
@@ -448,20 +456,9 @@ func (r *Router) find(id worker.Rank) (*rank, error) {
 		w.spec.DPStart, w.spec.DPStart+w.spec.DPSize-1, id.DPRank)
 }
 
-// apply applies one event to a rank. In a router without events it is counted and changes nothing.
-// A rank that was removed meanwhile is ErrWorkerNotFound.
-func (r *Router) apply(k *rank, ev *event.Event, counting index.Counting) (index.Applied, error) {
-	if !r.config.UseKVEvents {
-		r.ignored.Add(1)
-		k.applied.Off()
-		return index.Applied{}, nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.dead {
-		return index.Applied{}, fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
-	}
-	done, err := r.applyAny(k, ev, counting)
+// apply applies one event to a view of a rank, whose lock is held and which is alive.
+func (r *Router) apply(k *rank, v *view, ev *event.Event, counting index.Counting) (index.Applied, error) {
+	done, err := r.applyAny(v, ev, counting)
 	r.events.Count(ev.Kind, done, err)
 	k.intake.Applied(ev.Kind == event.Stored, done.Stored, done.Removed, feed.Refusal(err))
 	if ev.Kind == event.Cleared {
@@ -478,18 +475,30 @@ func (r *Router) ApplyEvent(id uint64, ev *event.Event, counting index.Counting)
 	if err != nil {
 		return err
 	}
-	done, err := r.apply(k, ev, counting)
-	if !errors.Is(err, ErrWorkerNotFound) {
-		k.applied.Host()
-		k.applied.Applied(ev.Kind, done, err)
+	return r.applyHost(k, ev, counting)
+}
+
+// applyHost is ApplyEvent for a rank, which may have been removed meanwhile. In a router without events they are counted and change nothing.
+func (r *Router) applyHost(k *rank, ev *event.Event, counting index.Counting) error {
+	var done index.Applied
+	var err error
+	if !r.config.UseKVEvents {
+		r.ignored.Add(1)
+		k.applied.Off()
+	} else {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.dead {
+			return fmt.Errorf("%w: %v was removed", ErrWorkerNotFound, k.id)
+		}
+		done, err = r.apply(k, &k.view, ev, counting)
 	}
-	if errors.Is(err, index.ErrUnknownParent) && r.index.Evicted(k.slot) > 0 {
+	k.applied.Host()
+	k.applied.Applied(ev.Kind, done, err)
+	if err == nil || errors.Is(err, index.ErrUnknownParent) && r.index.Evicted(k.cache) > 0 {
 		return nil
 	}
-	if err != nil && !errors.Is(err, ErrWorkerNotFound) {
-		return fmt.Errorf("%w: worker %v event_id=%d: %w", ErrEventRefused, k.id, ev.ID, err)
-	}
-	return err
+	return fmt.Errorf("%w: worker %v event_id=%d: %w", ErrEventRefused, k.id, ev.ID, err)
 }
 
 // sink receives what the feed of one rank learns. It holds the rank itself, not its id: after a removal its events find it
@@ -498,25 +507,4 @@ type sink struct {
 	r        *Router
 	rank     *rank
 	counting index.Counting
-}
-
-// Apply implements feed.Sink.
-func (s sink) Apply(id worker.Rank, ev *event.Event) (index.Applied, error) {
-	done, err := s.r.apply(s.rank, ev, s.counting)
-	if errors.Is(err, ErrWorkerNotFound) {
-		err = fmt.Errorf("%w: %v", feed.ErrUnknownRank, id)
-	}
-	return done, err
-}
-
-// Reset implements feed.Sink.
-func (s sink) Reset(worker.Rank) {
-	k := s.rank
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.dead {
-		s.r.drop(k.slot)
-		k.partial = ""
-		k.intake.Reset()
-	}
 }

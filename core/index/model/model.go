@@ -215,6 +215,9 @@ func (m *model) Name(slot worker.Slot, q index.Query, depth int) (block.EngineHa
 	return 0, false
 }
 
+// SetEvicts means nothing: the model is not bounded.
+func (m *model) SetEvicts(worker.Slot, bool) {}
+
 // Evicted is 0: the model is not bounded.
 func (m *model) Evicted(worker.Slot) uint64 { return 0 }
 
