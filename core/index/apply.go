@@ -49,6 +49,7 @@ func (x *tree) Apply(slot worker.Slot, ev *event.Event, counting Counting) (Appl
 		w.clear()
 	}
 	w.publish()
+	w.l.sweep(x.sweep)
 	w.l.mu.Unlock()
 	if invariants {
 		x.mustHold()
@@ -75,6 +76,7 @@ func (x *tree) Drop(slot worker.Slot) {
 	w.side = h.sideBytes()
 	w.clear()
 	w.publish()
+	w.l.sweep(0)
 	h.evicted.Store(0)
 	h.frugal.Store(false)
 	w.l.mu.Unlock()
@@ -116,14 +118,18 @@ func (w *writer) publish() {
 	w.side = side
 }
 
-// locate gives the block that the lane's table has a name for. Its shard is locked then.
-func (w *writer) locate(name block.EngineHash) (place, bool) {
+// locate gives the block that the lane's table has a name for. Its shard is locked then. but is a slot that does not use the name,
+// though it may hold the block without a record yet; or everyone.
+func (w *writer) locate(name block.EngineHash, but worker.Slot) (place, bool) {
 	for p := w.l.names.probe(mixed(uint64(name))); ; {
 		at, ok := p.next()
 		if !ok {
 			return 0, false
 		}
 		s := w.enter(at.shard(), 1)
+		if w.l.dead.n > 0 && !w.l.uses(s, at, but) {
+			continue
+		}
 		if p := s.path(at.path()); s.arrays(p).names()[at.offset()] == name {
 			return at, true
 		}
@@ -136,7 +142,7 @@ func (w *writer) find(name block.EngineHash) (at place, own, ok bool) {
 		w.enter(a.at.shard(), 1)
 		return a.at, false, true
 	}
-	at, ok = w.locate(name)
+	at, ok = w.locate(name, everyone)
 	if !ok {
 		return 0, false, false
 	}
@@ -279,7 +285,13 @@ func (w *writer) reach(blocks []event.Block) {
 func (w *writer) fresh(blocks []event.Block) int {
 	for i := range blocks {
 		if !w.l.names.lacks(w.l.ys[i]) { // at worst another name with the same tag: then it takes longer
-			return i
+			if w.l.dead.n == 0 {
+				return i
+			}
+			_, used := w.locate(blocks[i].Engine, everyone)
+			if w.exit(); used {
+				return i
+			}
 		}
 		if len(w.h.others) > 0 {
 			if _, ok := w.h.others[blocks[i].Engine]; ok {
@@ -463,7 +475,7 @@ func counted(refs uint32, counting Counting) uint32 {
 // enterName adds a name, that names nothing of the slot, to a block it holds. r is what it knows of the block so far.
 func (w *writer) enterName(s *shard, at spot, name block.EngineHash, r record) {
 	place := placeOf(s.number, at.path, at.offset)
-	known, taken := w.locate(name)
+	known, taken := w.locate(name, w.slot) // which holds the block, but does not know it by this name yet
 	s = w.enter(s.number, 1)
 	p := s.path(at.path)
 	if s.arrays(p).names()[at.offset] == name && (!taken || known == place) {

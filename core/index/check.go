@@ -356,10 +356,22 @@ func (l *lane) check(c *census) error {
 	}
 	number := bits.TrailingZeros64(l.mask)
 	names := c.names[number]
-	if l.names.n != len(names) {
-		return fmt.Errorf("invariant N1: %d names, %d in the table", len(names), l.names.n)
+	if l.names.n != len(names)+l.dead.n {
+		return fmt.Errorf("invariant N1: %d names and %d dead, %d in the table", len(names), l.dead.n, l.names.n)
+	}
+	if l.dead.n > l.names.n/deadShare || len(l.dead.pages) != (l.dead.n+deadNames-1)/deadNames {
+		return fmt.Errorf("invariant N5: %d dead of %d in %d pages", l.dead.n, l.names.n, len(l.dead.pages))
 	}
 	used := make(map[block.EngineHash]bool)
+	type entry struct {
+		y  uint64 // but what a table does not look at
+		at place
+	}
+	entryOf := func(name block.EngineHash, at place) entry {
+		y := mixed(uint64(name))
+		return entry{tagOf(y)<<placeBits | y&(nameParts-1), at}
+	}
+	entries := make(map[entry]int)
 	for at := range names {
 		s := &l.x.shards[at.shard()]
 		name := s.arrays(s.path(at.path())).names()[at.offset()]
@@ -367,13 +379,21 @@ func (l *lane) check(c *census) error {
 			return fmt.Errorf("invariant N2: name %d has two entries", name)
 		}
 		used[name] = true
-		found := false
-		for p := l.names.probe(mixed(uint64(name))); !found; {
-			got, ok := p.next()
-			if !ok {
-				return fmt.Errorf("invariant N1: name %d is not found", name)
+		entries[entryOf(name, at)]++
+	}
+	for i := range l.dead.n {
+		d := l.dead.pages[i/deadNames].names[i%deadNames]
+		entries[entryOf(d.name, d.at)]++
+	}
+	for e, n := range entries {
+		for p := l.names.probe(e.y); n > 0; n-- {
+			at, ok := p.next()
+			for ok && at != e.at {
+				at, ok = p.next()
 			}
-			found = got == at
+			if !ok {
+				return fmt.Errorf("invariant N1: an entry of place %x is not found", e.at)
+			}
 		}
 	}
 	return nil

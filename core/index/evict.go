@@ -70,14 +70,22 @@ func (x *tree) stamp(p *path, now uint32) {
 	}
 }
 
-// evict takes up to so many blocks from everyone: the ends of paths, least recently used first. It gives how many, 0 if
-// there is nothing to take. It takes the locks of all lanes.
+// evict takes dead names out of the tables; or if there are none, up to so many blocks from everyone: the ends of paths, least
+// recently used first. It gives how many, 0 if there is nothing to take. It takes the locks of all lanes.
 func (x *tree) evict(blocks int) int {
 	x.evictor.mu.Lock()
 	defer x.evictor.mu.Unlock()
 	x.lockAll()
 	defer x.unlockAll()
 	gone := 0
+	for i := range x.used {
+		l := &x.lanes[i]
+		gone += l.dead.n
+		l.sweep(l.dead.n)
+	}
+	if gone > 0 {
+		return gone
+	}
 	for gone < blocks {
 		c, ok := x.oldest()
 		if !ok {

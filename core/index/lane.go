@@ -16,8 +16,10 @@ import (
 //
 // Invariants (check verifies each by number):
 //
-//	N1  the table has an entry for a block exactly if a slot of the lane knows it by its path's name: one entry, of that name.
-//	N2  no two entries are of one name. A slot that uses the name for another block has it among its others.
+//	N1  the table has an entry for a block exactly if a slot of the lane knows it by its path's name: one entry, of that name;
+//	    and besides one for each of the dead, which may be of any place, and equal to an entry in use.
+//	N2  no two entries in use are of one name. A slot that uses the name for another block has it among its others.
+//	N5  after an event, at most one of deadShare entries is dead.
 //
 // Guard: mu.
 type lane struct {
@@ -25,18 +27,13 @@ type lane struct {
 	x     *tree
 	mask  uint64 // the lane's slots in each word of a set
 	names table  // engine hash -> place
-	dead  []deadName
+	dead  dead   // entries of names that nobody uses any more
 
 	// What a writer knows of the next blocks.
 	ys   [sectionBlocks]uint64 // of their names
 	seqs [sectionBlocks]block.SequenceHash
 
 	_ [64]byte
-}
-
-type deadName struct {
-	name block.EngineHash
-	at   place
 }
 
 // A holder is what the index knows of one slot.
@@ -87,6 +84,7 @@ func (l *lane) init(x *tree, number int) {
 		l.mask |= 1 << j
 	}
 	l.names = newTable(&x.lines, nameParts)
+	l.dead.heap = x.heap
 	x.heap.note(l.names.own())
 }
 

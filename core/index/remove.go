@@ -108,20 +108,13 @@ func (w *writer) forget(name block.EngineHash, at place, own bool) {
 	w.done.Removed++
 }
 
-// clearStep is after how many names a clear lets others at the shard.
-const clearStep = 256
-
-// clear takes everything: it looks at all paths, and at the names of blocks that no other slot of the lane knows.
+// clear takes everything: it looks at all paths. The names of blocks that no other slot of the lane knows die.
 func (w *writer) clear() {
 	left := int(w.h.held.Load())
 	for i := range w.x.shards {
-		s := &w.x.shards[i]
-		for k := uint32(0); w.done.Removed < left && w.clearChunk(s, k); k++ {
-			w.bury()
+		for k := uint32(0); w.done.Removed < left && w.clearChunk(&w.x.shards[i], k); k++ {
 		}
-		w.bury()
 	}
-	w.l.dead = nil
 	w.h.odd, w.h.others, w.h.last = nil, nil, 0
 }
 
@@ -134,14 +127,8 @@ func (w *writer) clearChunk(s *shard, k uint32) bool {
 	}
 	for i := range s.paths.per {
 		id := k*s.paths.per + i + 1
-		if !s.lives(id) {
-			continue
-		}
-		w.leave(s, id)
-		if len(w.l.dead) >= clearStep {
-			s.mu.Unlock()
-			w.bury()
-			s.lock()
+		if s.lives(id) {
+			w.leave(s, id)
 		}
 	}
 	s.mu.Unlock()
@@ -169,13 +156,13 @@ func (w *writer) leave(s *shard, id uint32) {
 	}
 }
 
-// leaveNames collects the path's names that nobody of the lane uses without the slot, and drops the slot's others.
+// leaveNames lets the path's names die that nobody of the lane uses without the slot.
 func (w *writer) leaveNames(s *shard, p *path, set setID, first place, n int) {
 	names := s.arrays(p).names()[first.offset():][:n]
 	if !p.odd {
 		if !s.sets.anyOf(set, w.l.mask, w.slot) {
 			for i, name := range names {
-				w.l.dead = append(w.l.dead, deadName{name, first + place(i)})
+				w.l.bury(name, first+place(i))
 			}
 		}
 		return
@@ -183,33 +170,7 @@ func (w *writer) leaveNames(s *shard, p *path, set setID, first place, n int) {
 	for i, name := range names {
 		at := first + place(i)
 		if w.h.record(at).own > 0 && !w.l.named(s, p, at, set, w.slot) {
-			w.l.dead = append(w.l.dead, deadName{name, at})
+			w.l.bury(name, at)
 		}
 	}
-}
-
-// bury takes the names that were collected out of the table. The next ones are on their way into the cache meanwhile.
-func (w *writer) bury() {
-	names := &w.l.names
-	dead := w.l.dead
-	var ys [2][sectionBlocks]uint64
-	load := func(k int) {
-		n := min(len(dead)-k, sectionBlocks)
-		if n <= 0 {
-			return
-		}
-		next := ys[k/sectionBlocks&1][:n]
-		for i, d := range dead[k:][:n] {
-			next[i] = mixed(uint64(d.name))
-		}
-		names.prefetch(next)
-	}
-	load(0)
-	for k := 0; k < len(dead); k += sectionBlocks {
-		load(k + sectionBlocks)
-		for i, d := range dead[k:min(k+sectionBlocks, len(dead))] {
-			names.remove(ys[k/sectionBlocks&1][i], d.at)
-		}
-	}
-	w.l.dead = dead[:0]
 }

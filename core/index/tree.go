@@ -62,6 +62,7 @@ type tree struct {
 	used    int // lanes in use: a power of two
 	one     bool
 	maxPath int // blocks of a path
+	sweep   int // dead names that go with each event
 
 	heap  *heap // an object of its own, since it is released when the tree is collected
 	arena arena
@@ -85,7 +86,7 @@ func newTree(o Options, lanes, longest int) *tree {
 	h := &heap{pages: newSpace(pageBytes)}
 	h.pages.small = minRegion
 	h.bound(o.MaxBytes)
-	x := &tree{used: lanes, one: o.OneShard, maxPath: longest, heap: h}
+	x := &tree{used: lanes, one: o.OneShard, maxPath: longest, sweep: sectionBlocks, heap: h}
 	runtime.AddCleanup(x, (*heap).release, h)
 	h.note(int(unsafe.Sizeof(*x) + unsafe.Sizeof(*h)))
 	x.arena.runs, x.arena.heap = newSpace(unitBytes), h
