@@ -103,7 +103,6 @@ func apply(t testing.TB, x index.Index, slot worker.Slot, ev *event.Event) index
 
 // match gives the rows of a query by slot, and fails on a row that no answer may have.
 func match(t testing.TB, x index.Index, q index.Query) map[worker.Slot]int {
-	t.Helper()
 	rows := make(map[worker.Slot]int)
 	for _, r := range x.Match(nil, q) {
 		if rows[r.Slot] != 0 || r.Depth == 0 || int(r.Depth) > len(q.Hashes) {
@@ -124,11 +123,12 @@ type held struct {
 
 // contents reads a dump: which name stands for which block. It fails if the dump is not what Dump promises.
 func contents(t testing.TB, dump []event.Event, firstID uint64) []held {
-	t.Helper()
 	seqs := make(map[block.EngineHash]block.SequenceHash)
 	var out []held
 	for i, ev := range dump {
-		require.True(t, ev.ID == firstID+uint64(i) && ev.Kind == event.Stored && len(ev.Blocks) > 0, "event %d of a dump is %v", i, ev)
+		if ev.ID != firstID+uint64(i) || ev.Kind != event.Stored || len(ev.Blocks) == 0 {
+			require.Fail(t, "not an event of a dump", "%d: %v", i, ev)
+		}
 		var seq block.SequenceHash
 		if ev.HasParent {
 			var ok bool
