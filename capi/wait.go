@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +27,7 @@ import (
 // waits are the tickets of one router by number, and those that are done in a list behind a descriptor. Its lock is taken below
 // the router's, and never held while the router is called.
 //
-// Invariants: live has the tickets whose result nobody took; a nil one is being submitted. ready is empty without a descriptor.
+// Invariants: live has the tickets whose result nobody took. ready is empty without a descriptor.
 type waits struct {
 	mu    sync.Mutex
 	last  uint64
@@ -37,31 +38,13 @@ type waits struct {
 
 func newWaits() *waits { return &waits{live: make(map[uint64]*router.Ticket), fd: -1} }
 
-// reserve gives the number of a ticket that is about to be submitted.
-func (w *waits) reserve() uint64 {
+// add gives a ticket its number.
+func (w *waits) add(tk *router.Ticket) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last++
-	w.live[w.last] = nil
+	w.live[w.last] = tk
 	return w.last
-}
-
-// settle says what became of a number; nil means that there is no ticket after all.
-func (w *waits) settle(id uint64, tk *router.Ticket) {
-	w.mu.Lock()
-	if tk == nil {
-		delete(w.live, id)
-	} else {
-		w.live[id] = tk
-	}
-	w.mu.Unlock()
-	if tk != nil {
-		select {
-		case <-tk.Done():
-			w.done(id) // again: whoever was told before found nothing yet
-		default:
-		}
-	}
 }
 
 // done hears that a ticket has its result.
@@ -94,9 +77,6 @@ func (w *waits) descriptor() (int, error) {
 			return 0, fmt.Errorf("%w: no eventfd on this system", router.ErrNotImplemented)
 		}
 		for id, tk := range w.live {
-			if tk == nil {
-				continue
-			}
 			select {
 			case <-tk.Done():
 				w.ready = append(w.ready, id)
@@ -179,17 +159,28 @@ func dgo_go_router_submit(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q *C.d
 		if err := request(tokens, n, q, &req); err != nil {
 			return err
 		}
-		id := s.waits.reserve()
-		chosen, tk, err := s.Submit(&req, func() { s.waits.done(id) })
-		s.waits.settle(id, tk)
-		switch {
-		case err != nil:
+		var number atomic.Uint64 // 0 until it has one: most requests get their choice at once, and need none
+		chosen, tk, err := s.Submit(&req, func() {
+			if id := number.Load(); id != 0 {
+				s.waits.done(id)
+			}
+		})
+		if err != nil {
 			return err
-		case tk == nil:
-			giveChoice(choice, chosen)
-			id = 0
 		}
+		*ticket = 0
+		if tk == nil {
+			giveChoice(choice, chosen)
+			return nil
+		}
+		id := s.waits.add(tk)
+		number.Store(id)
 		*ticket = C.uint64_t(id)
+		select {
+		case <-tk.Done():
+			s.waits.done(id) // who was told before that had no number
+		default:
+		}
 		return nil
 	})
 }

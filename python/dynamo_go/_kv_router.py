@@ -9,18 +9,20 @@ import os
 import time
 import uuid
 import warnings
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from . import _request
+from . import _native, _request
 from ._call import AsyncResponseStream
 from ._config import KvRouterConfig
 from ._constraints import LoadThresholdConfig, RoutingConstraints
 from ._context import Context
 from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
 from ._hub import Hub
-from ._router import Router
+from ._json import encode, mapping
+from ._router import Router, packed_ranges
 from ._runtime import Endpoint
 from ._waits import Waits
 
@@ -46,7 +48,8 @@ class KvRouter:
 
     The workers are those that serve the endpoint's path in the runtime, now and later. The constructor never blocks. All
     methods but :meth:`close` return an awaitable (a future, so they need a running event loop, and also work with
-    ``asyncio.wait`` and ``gather``); what is wrong with arguments is raised at the call, everything else when awaited::
+    ``asyncio.wait`` and ``gather``; one whose result is there at once is a future to asyncio, but no instance of
+    ``asyncio.Future``); what is wrong with arguments is raised at the call, everything else when awaited::
 
         async with KvRouter(runtime.endpoint("dynamo.backend.generate")) as router:
             stream = await router.generate(token_ids, "my-model", stop_conditions={"max_tokens": 10})
@@ -119,7 +122,9 @@ class KvRouter:
             session_affinity_ttl_secs=session_affinity_ttl_secs,
             session_affinity_mode=cast('Literal["hard", "soft"]', session_affinity_mode),
         )
-        self._waits = Waits(self._router, self._hub.loop)
+        self._loop = self._hub.loop
+        self._waits = Waits(self._router, self._loop)
+        self._native_answer = self._router._native.answer
         self._track_output = config.router_track_output_blocks
         self._closed = False
         try:
@@ -266,8 +271,8 @@ class KvRouter:
             "timeout": routing.get("timeout"),
         }
         if any(str(note).startswith("query_instance_id") for note in request["annotations"]):
-            return self._answer(lambda: self._query(request, asked), self._probe(asked))
-        return self._answer(lambda: self._send(request, asked, pinned, buffer_size), self._probe(asked))
+            return self._answer_with_workers(lambda: self._query(request, asked), self._probe(asked))
+        return self._answer_with_workers(lambda: self._send(request, asked, pinned, buffer_size), self._probe(asked))
 
     def _probe(self, asked: dict[str, Any]) -> Callable[[], Any]:
         """Ask as a request would, without waiting."""
@@ -403,35 +408,83 @@ class KvRouter:
             WorkerNotFound, NoWorkers, Overloaded, QueueLimitExceeded, Timeout, DuplicateRequest, SessionMoved, Closed: when
                 awaited.
         """
-        if request_id is not None and not isinstance(request_id, str):
-            raise TypeError(f"request_id: expected str, got {type(request_id).__name__} ({request_id!r})")
-        asked = {
-            "token_ids": token_ids,
-            "router_config_override": router_config_override,
-            "block_mm_infos": block_mm_infos,
-            "lora_name": lora_name,
-            "routing_constraints": _constraints(routing_constraints),
-            "strict_priority": strict_priority,
-            "policy_class": policy_class,
-            "cache_namespace": cache_namespace,
-            "session_id": session_id,
-            "priority_jump": priority_jump,
-            "timeout": timeout,
-            "shared_ranges": None if shared_ranges is None else list(shared_ranges),
-        }
-        booked = {**asked, "request_id": request_id, "update_indexer": update_indexer}
-        return self._answer(lambda: self._waits.choose(**booked), self._probe(asked))
+        if self._min_workers > 0 and self._too_few_workers():
+            _check_id(request_id)
+            shared = None if shared_ranges is None else list(shared_ranges)
+            again: dict[str, Any] = {"session_id": session_id, "priority_jump": priority_jump, "shared_ranges": shared}
+            probe = functools.partial(
+                self._router.best_worker,
+                token_ids,
+                router_config_override,
+                lora_name=lora_name,
+                cache_namespace=cache_namespace,
+                block_mm_infos=block_mm_infos,
+                routing_constraints=_constraints(routing_constraints),
+                strict_priority=strict_priority,
+                policy_class=policy_class,
+                timeout=0.0,
+                **again,
+            )
+            do = functools.partial(
+                self.best_worker,
+                token_ids,
+                router_config_override,
+                request_id,
+                update_indexer,
+                block_mm_infos,
+                lora_name,
+                routing_constraints,
+                strict_priority,
+                policy_class,
+                cache_namespace,
+                timeout=timeout,
+                **again,
+            )
+            return self._when_enough(do, probe)
+        loop = self._loop
+        if get_running_loop() is not loop:
+            self._check_loop()
+        try:
+            if self._closed or self._hub.closed:
+                self._check_open()
+            given = self._native_answer(
+                loop,
+                token_ids,
+                None if router_config_override is None else mapping(router_config_override, "router_config_override"),
+                request_id,
+                update_indexer,
+                lora_name,
+                cache_namespace,
+                None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos"),
+                None,
+                None,
+                None,
+                None if routing_constraints is None else _constraints(routing_constraints).to_json(),
+                strict_priority,
+                policy_class,
+                session_id,
+                timeout,
+                priority_jump,
+                None if shared_ranges is None else packed_ranges(shared_ranges),
+            )
+        except _ARGUMENT_ERRORS:
+            raise
+        except DynamoError as error:
+            return self._failed(error)
+        if type(given) is int:
+            return self._waits.follow(given, request_id)
+        return given  # type: ignore[return-value]  # an Answer is all that an asyncio.Future is, but a subclass
 
     def mark_prefill_complete(self, request_id: str) -> asyncio.Future[None]:
         """Say that a booked request's first token came. Twice is fine. ``RequestNotFound`` when awaited."""
-        return self._answer(lambda: self._router.mark_prefill_complete(request_id))
+        return self._answer(self._router._native.mark_prefill_complete, request_id)
 
     def free(self, request_id: str) -> asyncio.Future[None]:
         """Say that a booked request ended, however it did. ``RequestNotFound`` when awaited.
 
         An id whose worker has left can be freed once.
         """
-        return self._answer(lambda: self._router.free(request_id))
+        return self._answer(self._router._native.free, request_id)
 
     # -- state
 
@@ -449,7 +502,7 @@ class KvRouter:
             ``potential_decode_blocks``, ``active_requests``. Without workers, none.
         """
         ask = functools.partial(self._router.get_potential_loads, token_ids, lora_name, cache_namespace, block_mm_infos)
-        return self._answer(ask, ask)
+        return self._answer_with_workers(ask, ask)
 
     def get_overlap_scores(
         self,
@@ -473,12 +526,12 @@ class KvRouter:
             "disk_blocks", ...}], "shared_cache": {...}}``; every rank has a row.
         """
         ask = functools.partial(self._router.get_overlap_scores, token_ids, lora_name, cache_namespace, block_mm_infos)
-        return self._answer(ask, ask)
+        return self._answer_with_workers(ask, ask)
 
     def explain(self, token_ids: Tokens, **asked: Any) -> asyncio.Future[dict[str, Any]]:
         """Tell what :meth:`best_worker` would weigh: see :meth:`Router.explain`, whose arguments it takes. Not Dynamo's."""
         ask = functools.partial(self._router.explain, token_ids, **asked)
-        return self._answer(ask, ask)
+        return self._answer_with_workers(ask, ask)
 
     def replicate(
         self, bind: str | None = None, connect: Iterable[str] = (), **keywords: Any
@@ -540,32 +593,53 @@ class KvRouter:
         if self._hub.closed:
             raise Closed("the runtime is shut down")
 
-    def _answer(
-        self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any] | None = None
-    ) -> asyncio.Future[T]:
-        """Do something now, and give its result as a future; what comes later is a future already.
-
-        With a `probe` it first waits, once, for the workers that the environment asks for. The probe finds what is wrong
-        with the arguments meanwhile.
-        """
-        self._check_loop()
-        if probe is not None and self._min_workers > 0:
-            if len(self._hub.instances(self._path)) < self._min_workers:
-                self._refuse(probe)
-                return asyncio.ensure_future(self._answer_later(do))
-            self._min_workers = 0
-        future: asyncio.Future[T] = self._hub.loop.create_future()
+    def _answer(self, do: Callable[..., T | asyncio.Future[T]], *arguments: Any) -> asyncio.Future[T]:
+        """Do something now, and give its result as a future; what comes later is a future already."""
+        loop = self._loop
+        if get_running_loop() is not loop:
+            self._check_loop()
         try:
-            self._check_open()
-            result = do()
-            if isinstance(result, asyncio.Future):
-                return result
-            future.set_result(result)
+            if self._closed or self._hub.closed:
+                self._check_open()
+            result = do(*arguments)
         except _ARGUMENT_ERRORS:
             raise
         except DynamoError as error:
-            future.set_exception(error)
+            return self._failed(error)
+        if isinstance(result, asyncio.Future):
+            return result
+        return cast("asyncio.Future[T]", _native.Answer(loop, result))
+
+    def _failed(self, error: DynamoError) -> asyncio.Future[Any]:
+        future = self._hub.loop.create_future()
+        future.set_exception(error)
         return future
+
+    def _answer_with_workers(
+        self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any]
+    ) -> asyncio.Future[T]:
+        """Do as :meth:`_answer`, once the workers are there that the environment asks for."""
+        if self._min_workers > 0 and self._too_few_workers():
+            return self._when_enough(do, probe)
+        return self._answer(do)
+
+    def _too_few_workers(self) -> bool:
+        """Whether workers are still waited for; once they have come it is over."""
+        self._check_loop()
+        if len(self._hub.instances(self._path)) < self._min_workers:
+            return True
+        self._min_workers = 0
+        return False
+
+    def _when_enough(self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any]) -> asyncio.Future[T]:
+        """Wait for the workers; the probe finds what is wrong with the arguments meanwhile."""
+        try:
+            probe()
+        except _ARGUMENT_ERRORS:
+            raise
+        except DynamoError:
+            pass  # found when it is done
+        return asyncio.ensure_future(self._answer_later(do))
 
     async def _answer_later(self, do: Callable[[], T | asyncio.Future[T]]) -> T:
         self._check_open()
@@ -573,15 +647,7 @@ class KvRouter:
         self._check_open()
         self._min_workers = 0
         result = do()
-        return await result if isinstance(result, asyncio.Future) else result
-
-    def _refuse(self, probe: Callable[[], Any]) -> None:
-        try:
-            probe()
-        except _ARGUMENT_ERRORS:
-            raise
-        except DynamoError:
-            pass  # found when it is done
+        return await result if asyncio.isfuture(result) else result
 
 
 _EMPTY_ITEM: dict[str, Any] = {
@@ -731,6 +797,11 @@ def _constraints(value: RoutingConstraints | None) -> Any:
     if value is not None and not isinstance(value, RoutingConstraints):
         raise TypeError(f"routing_constraints: expected RoutingConstraints, got {type(value).__name__}")
     return value
+
+
+def _check_id(request_id: Any) -> None:
+    if request_id is not None and not isinstance(request_id, str):
+        raise TypeError(f"request_id: expected str, got {type(request_id).__name__} ({request_id!r})")
 
 
 def _check_affinity(ttl: int | None, mode: str) -> None:

@@ -1,6 +1,8 @@
 # The extension module. Arguments are positional only; dynamo_go.Router gives them names, defaults and meaning.
-from collections.abc import Iterable
-from typing import Protocol, SupportsIndex, TypeAlias, final
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
+from typing import Any, Generic, Protocol, SupportsIndex, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer
 
@@ -9,6 +11,22 @@ class TokenSequence(Protocol):
     def __getitem__(self, index: int, /) -> SupportsIndex: ...
 
 Tokens: TypeAlias = TokenSequence | Buffer
+
+T = TypeVar("T")
+
+@final
+class Answer(Generic[T]):
+    def __new__(cls, loop: AbstractEventLoop, value: T, /) -> Answer[T]: ...
+    def __await__(self) -> Generator[Any, None, T]: ...
+    __iter__ = __await__
+    def result(self) -> T: ...
+    def exception(self) -> None: ...
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self, msg: Any = None) -> bool: ...
+    def get_loop(self) -> AbstractEventLoop: ...
+    def add_done_callback(self, function: Callable[[Any], object], *, context: Context | None = None) -> None: ...
+    def remove_done_callback(self, function: Callable[[Any], object], /) -> int: ...
 
 @final
 class Router:
@@ -76,6 +94,28 @@ class Router:
         shared_ranges: bytes | None,
         /,
     ) -> tuple[int, int, int] | int: ...
+    def answer(
+        self,
+        loop: AbstractEventLoop,
+        token_ids: Tokens,
+        router_config_override: str | None,
+        request_id: str | None,
+        update_indexer: bool,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        worker_id: int | None,
+        dp_rank: int | None,
+        allowed_worker_ids: Iterable[int] | None,
+        routing_constraints: str | None,
+        strict_priority: int,
+        policy_class: str | None,
+        session_id: str | None,
+        timeout: float | None,
+        priority_jump: float,
+        shared_ranges: bytes | None,
+        /,
+    ) -> Answer[tuple[int, int, int]] | int: ...
     def take(self, ticket: int, /) -> tuple[int, int, int] | None: ...
     def cancel(self, ticket: int, /) -> None: ...
     def ready_fd(self) -> int: ...

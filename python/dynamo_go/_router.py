@@ -404,7 +404,7 @@ class Router:
             all before, ``host_pinned_extension_blocks`` and ``disk_extension_blocks`` do not.
         """
         infos = None if block_mm_infos is None else encode(block_mm_infos, "block_mm_infos")
-        text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos, _ranges(shared_ranges))
+        text = self._native.overlap_scores(token_ids, lora_name, cache_namespace, infos, packed_ranges(shared_ranges))
         return cast("dict[str, Any]", decode(text))
 
     # -- bookings
@@ -610,11 +610,11 @@ def _arguments(
         session_id,
         timeout,
         priority_jump,
-        None if shared_ranges is None else _ranges(shared_ranges),
+        None if shared_ranges is None else packed_ranges(shared_ranges),
     )
 
 
-def _ranges(value: Iterable[tuple[int, int]] | None) -> bytes | None:
+def packed_ranges(value: Iterable[tuple[int, int]] | None) -> bytes | None:
     """Give ranges of block positions as the C interface takes them."""
     if value is None:
         return None

@@ -64,28 +64,18 @@ class Waits:
     def submit(self, **request: Any) -> Choice | asyncio.Future[Choice]:
         """Choose now, or give a future if the request has to wait. Cancelling the future gives the request up."""
         given = self._router._submit(**request)
-        if not isinstance(given, int):
-            return given
-        future = self._promise(request)
+        return self.follow(given, request.get("request_id")) if isinstance(given, int) else given
+
+    def follow(self, ticket: int, request_id: str | None) -> asyncio.Future[Choice]:
+        """Give a future for a request that waits."""
+        future = _Promise(self._router, request_id, self._loop)
         if not self._pending:
             self._fd = self._router._native.ready_fd()
             self._loop.add_reader(self._fd, self._drain)
-        self._pending[given] = future
-        future.add_done_callback(lambda done: self._ended(given, done))
-        self._take(given)  # it may be done since, and have been told before anybody listened
+        self._pending[ticket] = future
+        future.add_done_callback(lambda done: self._ended(ticket, done))
+        self._take(ticket)  # it may be done since, and have been told before anybody listened
         return future
-
-    def choose(self, **request: Any) -> asyncio.Future[Choice]:
-        """Give a future in any case."""
-        choice = self.submit(**request)
-        if isinstance(choice, asyncio.Future):
-            return choice
-        future = self._promise(request)
-        future.set_result(choice)
-        return future
-
-    def _promise(self, request: dict[str, Any]) -> _Promise:
-        return _Promise(self._router, request.get("request_id"), self._loop)
 
     def close(self) -> None:
         """Stop listening; the router is about to be closed. Every pending future gets ``Closed``."""

@@ -21,14 +21,6 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "dynamo_go._native",
-    .m_doc = "The C interface of dynamo-go; use the classes of dynamo_go.",
-    .m_size = -1, /* the library is loaded once for the process */
-    .m_methods = functions,
-};
-
 /* add_type: put a new type into the module. */
 static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
   if (type == NULL) return -1;
@@ -37,13 +29,37 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
   return failed;
 }
 
-PyMODINIT_FUNC PyInit__native(void) {
-  PyObject *module = PyModule_Create(&definition);
-  if (module == NULL) return NULL;
-  if (add_type(module, "Router", router_type()) < 0 || add_type(module, "EventReader", event_reader_type()) < 0 ||
-      add_type(module, "Mocker", mocker_type()) < 0 || add_type(module, "Publisher", publisher_type()) < 0) {
-    Py_DECREF(module);
-    return NULL;
+/* The library belongs to the process, and so do the types: two interpreters must not share them. */
+static int execute(PyObject *module) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError, "dynamo_go does not support subinterpreters: import it in the main interpreter");
+    return -1;
   }
-  return module;
+  if (add_type(module, "Answer", answer_type()) < 0) return -1;
+  if (add_type(module, "Router", router_type()) < 0) return -1;
+  if (add_type(module, "EventReader", event_reader_type()) < 0) return -1;
+  if (add_type(module, "Mocker", mocker_type()) < 0) return -1;
+  return add_type(module, "Publisher", publisher_type());
 }
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)execute},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_USED}, /* lists are read while nothing else can change them */
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "dynamo_go._native",
+    .m_doc = "The C interface of dynamo-go; use the classes of dynamo_go.",
+    .m_size = 0, /* the library is loaded once for the process */
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -127,8 +127,19 @@ void tokens_release(prompt_tokens *tokens);
  * GIL back from a busy thread would cost more than the call (measured: 1 us held, 2.7 us released, on average). */
 #define RELEASE_GIL_TOKENS ((size_t)8192)
 
+/* ---- answer.c ---- */
+
+/* answer_make: a future that is done. With a router (of router_type) and a request id, a booking nobody has read of yet. */
+PyObject *answer_make(PyObject *loop, PyObject *value, PyObject *router, PyObject *request_id);
+
+/* ---- router.c ---- */
+
+/* router_give_up: free a booking, if it is there. */
+void router_give_up(PyObject *router, PyObject *request_id);
+
 /* ---- types and functions of the module ---- */
 
+PyTypeObject *answer_type(void);
 PyTypeObject *router_type(void);
 PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);

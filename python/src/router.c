@@ -231,8 +231,17 @@ static dgo_status submit(dgo_router handle, const prompt_tokens *tokens, const d
 }
 
 static PyObject *chosen(const dgo_choice *choice) {
-  return Py_BuildValue("(KII)", (unsigned long long)choice->worker_id, (unsigned)choice->dp_rank,
-                       (unsigned)choice->overlap_blocks);
+  PyObject *tuple = PyTuple_New(3);
+  if (tuple == NULL) return NULL;
+  PyTuple_SET_ITEM(tuple, 0, PyLong_FromUnsignedLongLong(choice->worker_id));
+  PyTuple_SET_ITEM(tuple, 1, PyLong_FromUnsignedLong(choice->dp_rank));
+  PyTuple_SET_ITEM(tuple, 2, PyLong_FromUnsignedLong(choice->overlap_blocks));
+  for (int i = 0; i < 3; i++)
+    if (PyTuple_GET_ITEM(tuple, i) == NULL) {
+      Py_DECREF(tuple);
+      return NULL;
+    }
+  return tuple;
 }
 
 /* How long one slice of a wait takes: a signal is noticed after it. */
@@ -296,6 +305,19 @@ static PyObject *router_submit(router_object *self, PyObject *const *args, Py_ss
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);
   return ticket == 0 ? chosen(&choice) : PyLong_FromUnsignedLongLong(ticket);
+}
+
+/* answer(loop, ...): submit, with the choice as a future of the loop. */
+static PyObject *router_answer(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("answer", n, 1 + REQUEST_ARGS) < 0) return NULL;
+  PyObject *given = router_submit(self, args + 1, n - 1);
+  if (given == NULL || !PyTuple_CheckExact(given)) return given;
+  PyObject *request_id = args[3];
+  PyObject *answer = request_id == Py_None ? answer_make(args[0], given, NULL, NULL)
+                                           : answer_make(args[0], given, (PyObject *)self, request_id);
+  if (answer == NULL && request_id != Py_None) router_give_up((PyObject *)self, request_id);
+  Py_DECREF(given);
+  return answer;
 }
 
 /* take(ticket): the choice, or None while the request waits. */
@@ -373,11 +395,29 @@ static PyObject *router_overlap_scores(router_object *self, PyObject *const *arg
   return text_or(status, &error, &buffer);
 }
 
+/* The keys of a row, made once: a new str for each would cost more than the row. */
+enum { LOAD_KEYS = 5 };
+static const char *const load_key_texts[LOAD_KEYS] = {"worker_id", "dp_rank", "potential_prefill_tokens",
+                                                      "potential_decode_blocks", "active_requests"};
+static PyObject *load_keys[LOAD_KEYS];
+
+static int make_load_keys(void) {
+  for (int i = 0; i < LOAD_KEYS; i++)
+    if ((load_keys[i] = PyUnicode_InternFromString(load_key_texts[i])) == NULL) return -1;
+  return 0;
+}
+
 static PyObject *load_row(const dgo_potential_load *row) {
-  return Py_BuildValue("{s:K,s:I,s:L,s:L,s:I}", "worker_id", (unsigned long long)row->worker_id, "dp_rank",
-                       (unsigned)row->dp_rank, "potential_prefill_tokens", (long long)row->potential_prefill_tokens,
-                       "potential_decode_blocks", (long long)row->potential_decode_blocks, "active_requests",
-                       (unsigned)row->active_requests);
+  PyObject *values[LOAD_KEYS] = {
+      PyLong_FromUnsignedLongLong(row->worker_id), PyLong_FromUnsignedLong(row->dp_rank),
+      PyLong_FromLongLong(row->potential_prefill_tokens), PyLong_FromLongLong(row->potential_decode_blocks),
+      PyLong_FromUnsignedLong(row->active_requests)};
+  PyObject *dict = PyDict_New();
+  for (int i = 0; i < LOAD_KEYS; i++) {
+    if (dict != NULL && (values[i] == NULL || PyDict_SetItem(dict, load_keys[i], values[i]) < 0)) Py_CLEAR(dict);
+    Py_XDECREF(values[i]);
+  }
+  return dict;
 }
 
 static PyObject *load_rows(const dgo_potential_load *rows, size_t count) {
@@ -444,6 +484,11 @@ static PyObject *router_free(router_object *self, PyObject *request_id) {
   if (id_get(request_id, &id) < 0) return NULL;
   NEW_ERROR(error);
   return none_or(dgo.router_free(self->handle, id.data, id.size, &error), &error);
+}
+
+void router_give_up(PyObject *router, PyObject *request_id) {
+  dgo_string id;
+  if (id_get(request_id, &id) == 0) (void)dgo.router_free(((router_object *)router)->handle, id.data, id.size, NULL);
 }
 
 /* add_output_block(request_id, n, decay_fraction) */
@@ -537,6 +582,7 @@ static PyMethodDef router_methods[] = {
     {"apply_event", METHOD(router_apply_event), METH_FASTCALL, NULL},
     {"best_worker", METHOD(router_best_worker), METH_FASTCALL, NULL},
     {"submit", METHOD(router_submit), METH_FASTCALL, NULL},
+    {"answer", METHOD(router_answer), METH_FASTCALL, NULL},
     {"take", METHOD(router_take), METH_O, NULL},
     {"cancel", METHOD(router_cancel), METH_O, NULL},
     {"ready_fd", METHOD(router_ready_fd), METH_NOARGS, NULL},
@@ -573,4 +619,4 @@ static PyType_Spec router_spec = {
     .slots = router_slots,
 };
 
-PyTypeObject *router_type(void) { return (PyTypeObject *)PyType_FromSpec(&router_spec); }
+PyTypeObject *router_type(void) { return make_load_keys() < 0 ? NULL : (PyTypeObject *)PyType_FromSpec(&router_spec); }

@@ -562,3 +562,26 @@ def test_mocker_refuses_bad_configurations(config: str) -> None:
 def test_mocker_names_an_address_it_cannot_bind() -> None:
     with pytest.raises(dynamo_go.CannotConnect, match="203.0.113.1"):
         _native.Mocker('{"http": "203.0.113.1:1"}')
+
+
+def test_subinterpreters_are_refused() -> None:
+    program = """
+import sys
+if sys.version_info >= (3, 13):
+    import _interpreters as interpreters
+else:
+    import _xxsubinterpreters as interpreters
+interpreter = interpreters.create()
+code = '''
+try:
+    import dynamo_go._native
+except ImportError as error:
+    assert "subinterpreters" in str(error), error
+else:
+    raise AssertionError("imported")
+'''
+result = interpreters.exec(interpreter, code) if hasattr(interpreters, "exec") else interpreters.run_string(interpreter, code)
+assert result is None, result
+"""
+    result = run(program)
+    assert (result.returncode, result.stderr) == (0, "")
