@@ -10,17 +10,45 @@ import (
 // state with that. Events come through replayed and replayEnd.
 
 // answerer tells whether the answer to the request with the given id can be used: a whole state always can, events and
-// numbers only if they are of the process that what was applied is of.
+// numbers only if they are of the process that what was applied is of. That is known of a whole state, and of the events of the same process
+// since; live batches do not say whose they are, so those that an answer comes after are compared with it (see proven).
 func (m *machine) answerer(now time.Duration, id int, publisher uint64, whole bool) bool {
 	if !m.asked || id != m.id {
 		return false
 	}
 	if m.hasPublisher && m.publisher != publisher && !whole {
 		m.fx.count(countRestarts)
-		m.begin(now, verifying)
+		m.distrust(now)
 		return false
 	}
-	m.hasPublisher, m.publisher = true, publisher
+	if whole {
+		m.hasPublisher, m.publisher = true, publisher
+	}
+	return true
+}
+
+// distrust: what was applied may be another process's than the answer. So its whole state is asked for.
+func (m *machine) distrust(now time.Duration) {
+	m.hasPublisher = false
+	m.begin(now, verifying)
+}
+
+// prove compares an event of an answer with the live batch that was applied under its number, if it is remembered. It tells whether the event
+// is new, and what was applied before it is known to be the answering process's.
+func (m *machine) prove(now time.Duration, b batch) bool {
+	switch {
+	case m.hasLast && b.seq <= m.last && m.prints.has(b.seq) && !m.prints.like(b):
+		m.distrust(now)
+		return false
+	case m.hasLast && b.seq <= m.last:
+		m.proven = m.proven || m.prints.has(b.seq)
+		m.fx.count(countDuplicates)
+		return false
+	case !m.hasPublisher, !m.proven && !b.clears:
+		m.distrust(now)
+		return false
+	}
+	m.proven = true
 	return true
 }
 
@@ -63,7 +91,7 @@ func (m *machine) dumped(now time.Duration, id int, b batch) {
 // stream is believed.
 func (m *machine) doubt(now time.Duration, b batch) {
 	if m.doubts++; m.doubts == 1 {
-		m.begin(now, verifying)
+		m.distrust(now)
 		return
 	}
 	last := m.last
@@ -98,8 +126,11 @@ func (m *machine) tooNew(now time.Duration, id int, newest uint64) {
 	switch {
 	case m.phase == filling && m.hole():
 		m.again(now)
-	case newest+1 < m.from: // not even what was applied
-		m.begin(now, verifying)
+	case newest+1 < m.next(): // not even what was applied
+		m.distrust(now)
+	case m.phase == verifying && m.hole():
+		m.phase = filling
+		m.again(now)
 	default:
 		m.finish(now)
 	}

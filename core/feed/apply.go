@@ -15,12 +15,15 @@ type applier struct {
 	norm  *wire.Normalizer
 	wire  wire.Decoder
 	tally *Tally
+	seed  uint64 // of contents
+
+	compares bool // a batch's content is asked for
 
 	intake *diagnose.Intake // may be nil
 }
 
 // apply never loses an event to its neighbours: whatever one of them is, the others are applied.
-func (a *applier) apply(b batch) (d damage) {
+func (a *applier) apply(b *batch) (d damage) {
 	defer func() {
 		if recover() != nil {
 			a.tally.add(countPanics, 1)
@@ -50,12 +53,12 @@ func (a *applier) apply(b batch) (d damage) {
 	}
 	a.tally.add(countEvents, len(batch.Events))
 	for i := range batch.Events {
-		d = max(d, a.event(&batch.Events[i], b.seq))
+		d = max(d, a.event(&batch.Events[i], b))
 	}
 	return d
 }
 
-func (a *applier) event(e *wire.Event, seq uint64) damage {
+func (a *applier) event(e *wire.Event, b *batch) damage {
 	if e.Err != nil {
 		a.tally.add(countUndecodableEvents, 1)
 		if e.Kind == event.Stored {
@@ -69,7 +72,7 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 		a.tally.add(countUnknownTag, 1)
 		return intact
 	}
-	ev, verdict := a.norm.Normalize(e, seq, a.rank.DPRank)
+	ev, verdict := a.norm.Normalize(e, b.seq, a.rank.DPRank)
 	if verdict != wire.Keep {
 		a.tally.verdict(string(verdict))
 		if e.Kind == event.Stored {
@@ -84,6 +87,9 @@ func (a *applier) event(e *wire.Event, seq uint64) damage {
 			a.tally.add(countEagle, 1)
 		}
 		a.intake.Named(diagnose.Identity{LoRAName: e.LoRAName, CacheSalt: a.norm.Salt()})
+	}
+	if a.compares {
+		b.content = contents(b.content, &ev, a.seed)
 	}
 	a.valid(&ev, e)
 	return intact

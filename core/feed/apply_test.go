@@ -26,12 +26,12 @@ func TestResetForgetsCacheGroupsAndCountsVerdicts(t *testing.T) {
 		return &wire.Event{Tag: "BlockStored", Kind: event.Stored, BlockHashes: []block.EngineHash{block.EngineHash(name)},
 			TokenIDs: []uint32{uint32(name), 2}, BlockSize: 2, HasGroup: true, GroupIdx: 1, SpecKind: kind}
 	}
-	a.event(stored(1, "full_attention"), 0)
-	a.event(stored(2, ""), 1)
+	a.event(stored(1, "full_attention"), &batch{seq: 0})
+	a.event(stored(2, ""), &batch{seq: 1})
 	require.Len(t, v.names(), 2, "the group's kind is known")
 	a.reset()
 	require.Empty(t, v.names())
-	a.event(stored(3, ""), 2)
+	a.event(stored(3, ""), &batch{seq: 2})
 	require.Empty(t, v.names(), "the group's kind is not known any more")
 	require.Equal(t, uint64(1), counts.Snapshot()[string(wire.UnlearnedGroup)])
 }
@@ -45,7 +45,7 @@ func TestIntakeHearsOfEveryStore(t *testing.T) {
 	stored := func(change func(e *wire.Event)) {
 		e := wire.Event{Kind: event.Stored, BlockHashes: []block.EngineHash{1}, TokenIDs: []uint32{1, 2}, BlockSize: 2}
 		change(&e)
-		a.event(&e, 0)
+		a.event(&e, &batch{seq: 0})
 	}
 	found := func() string { return fmt.Sprint(diagnose.Findings(&intake, new(diagnose.Watch), nil, 2, 0)) }
 	for range 4 {
@@ -57,7 +57,7 @@ func TestIntakeHearsOfEveryStore(t *testing.T) {
 	}
 	require.Contains(t, found(), "all 9 stored events were left out, 5 of them as undecodable_events")
 	for range 6 {
-		a.apply(batch{payload: []byte{0xc1}})
+		a.apply(&batch{payload: []byte{0xc1}})
 	}
 	require.Contains(t, found(), "all 15 stored events were left out, 6 of them as undecodable_batches")
 	for range 7 {
@@ -71,7 +71,7 @@ func TestIntakeHearsOfEveryStore(t *testing.T) {
 	heard := intake.Progress().Heard
 	stored(func(e *wire.Event) { e.LoRAName, e.CacheSalt, e.SaltRoot = "sql", "tenant", true })
 	stored(func(e *wire.Event) { e.LoRAName, e.HasParent, e.Parent, e.BlockHashes[0] = "sql", true, 1, 2 })
-	a.event(&wire.Event{Kind: event.Removed, BlockHashes: []block.EngineHash{1}, Medium: "?"}, 0)
+	a.event(&wire.Event{Kind: event.Removed, BlockHashes: []block.EngineHash{1}, Medium: "?"}, &batch{seq: 0})
 	require.Equal(t, heard+1, intake.Progress().Heard, "the sink tells of what it was given")
 	require.Equal(t, []diagnose.Identity{{LoRAName: "sql", CacheSalt: "tenant"}, {}}, intake.Identities())
 }
@@ -83,7 +83,7 @@ func TestByteStringNamesAreStoredAndRemoved(t *testing.T) {
 	a := applier{rank: worker.Rank{ID: 1}, sink: &v, norm: wire.NewNormalizer(16), tally: &counts}
 	for seq, held := range []int{1, 4, 2} {
 		payload := goldenPayloads(t, "vllm-0.31.0-bytes")[seq]
-		require.Equal(t, intact, a.apply(batch{seq: uint64(seq), payload: payload}))
+		require.Equal(t, intact, a.apply(&batch{seq: uint64(seq), payload: payload}))
 		require.Len(t, v.names(), held)
 	}
 }

@@ -12,6 +12,7 @@ type batch struct {
 	seq     uint64
 	print   uint64
 	payload []byte
+	content uint64 // a fingerprint of the events as applied, 0 if it is not known: a live batch has it once it was applied
 
 	queried bool          // an indexer's: events instead of payload, no print
 	events  []event.Event //
@@ -103,6 +104,7 @@ const window = 64
 // prints remembers the fingerprints of the last applied batches: of the numbers [from, to).
 type prints struct {
 	ring     [window]uint64
+	contents [window]uint64
 	from, to uint64
 }
 
@@ -116,7 +118,7 @@ func (p *prints) add(x batch) {
 	if p.to != x.seq || p.from == p.to {
 		p.from, p.to = x.seq, x.seq
 	}
-	p.ring[x.seq%window] = x.print
+	p.ring[x.seq%window], p.contents[x.seq%window] = x.print, 0
 	p.to++
 	if p.to-p.from > window {
 		p.from++
@@ -125,6 +127,20 @@ func (p *prints) add(x batch) {
 
 // has tells whether the fingerprint of a number is kept.
 func (p *prints) has(seq uint64) bool { return seq >= p.from && seq < p.to }
+
+// became keeps the fingerprint of what a batch was when it was applied.
+func (p *prints) became(x batch) {
+	if p.has(x.seq) {
+		p.contents[x.seq%window] = x.content
+	}
+}
+
+// like tells whether a batch with the same events was applied lately under its number.
+func (p *prints) like(x batch) bool {
+	return p.has(x.seq) && x.content != 0 && p.contents[x.seq%window] == x.content
+}
+
+func (p *prints) empty() bool { return p.from == p.to }
 
 // same tells whether exactly this batch was applied lately.
 func (p *prints) same(x batch) bool { return p.has(x.seq) && p.ring[x.seq%window] == x.print }

@@ -36,11 +36,12 @@
 //     then like a reconnect.
 //   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1, soon after the silence
 //     begins and then ever more rarely.
-//   - Local indexer (Config.Query): asked instead of the replay socket. A gap is answered with the events since, or with the
-//     rank's whole state if they are no longer kept; a join, a reconnect, and whatever else cannot be filled asks for the
+//   - Local indexer (Config.Query): asked instead of the replay socket. A gap and a reconnect are answered with the events since, or with the
+//     rank's whole state if they are no longer kept; a join, and whatever else cannot be filled, asks for the
 //     whole state, which replaces the view whatever number it is of. So a rank with one is exact however late the router came;
 //     partial only while it does not answer. Answers carry the number of the process: events of another one are never
-//     added to what was applied.
+//     added to what was applied. Live batches carry none: so events are asked for from the first live batch on that was applied since the
+//     last answer (of the last 64), and compared with them. What differs, or cannot be compared, is replaced by the whole state.
 //   - Replacement: a whole state, of an indexer or by a replay from 0 that ends partial, is applied out of sight of those who ask, and then takes
 //     the place of the view at once, if the Sink can have two (Replacer).
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.

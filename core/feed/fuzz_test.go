@@ -98,7 +98,7 @@ func newWorld(t testing.TB, ring, buffer int, query bool) *world {
 	return w
 }
 
-func (w *world) apply(b batch) damage {
+func (w *world) apply(b *batch) damage {
 	if b.queried {
 		inc := b.events[0].ID
 		if b.events[0].DPRank == wholeState {
@@ -109,6 +109,7 @@ func (w *world) apply(b batch) damage {
 		w.applied = append(w.applied, applied{inc, b.seq})
 		return intact
 	}
+	b.content = b.print + 1
 	w.applied = append(w.applied, applied{binary.BigEndian.Uint64(b.payload), b.seq})
 	return intact
 }
@@ -132,7 +133,7 @@ func (w *world) queried(seq uint64, dump bool) batch {
 	if dump {
 		ev.DPRank = wholeState
 	}
-	return batch{seq: seq, queried: true, events: []event.Event{ev}}
+	return batch{seq: seq, queried: true, events: []event.Event{ev}, content: w.batch(seq).print + 1}
 }
 
 func (w *world) incarnation() uint64 { return uint64(len(w.engines)) - 1 }

@@ -56,10 +56,10 @@ const (
 
 // effects is what the machine orders.
 type effects interface {
-	apply(batch) damage
-	reset()  // empty the view
-	renew()  // begin a new view: what is applied goes there, out of sight
-	commit() // it takes the place of the old one
+	apply(*batch) damage // and says what the batch's content was
+	reset()              // empty the view
+	renew()              // begin a new view: what is applied goes there, out of sight
+	commit()             // it takes the place of the old one
 	// ask for all from start on, or for the whole state of a local indexer; answers carry the id. It tells whether the
 	// request has to wait for its turn: then started follows.
 	ask(id int, start uint64, whole bool) (waits bool)
@@ -131,6 +131,7 @@ type machine struct {
 	stuck    int           // those in a row with end marker and without progress
 	verified bool          // verifying: a batch was equal
 	vnext    uint64        // verifying: next number to compare, beyond last when all was
+	proven   bool          // query: the open request's answer agrees with the live batches applied since the last one
 	drained  bool          // a batch that waited was applied in this recovery
 	buffer   buffer
 
@@ -224,7 +225,7 @@ func (m *machine) up(now time.Duration) {
 			m.forget()
 		}
 		m.partial, m.open = reasonNoReplay+": what was sent before the subscription is unknown", true
-	case m.hasLast && (m.restoreAt == 0 || m.query) && !m.unproven:
+	case m.hasLast && (m.query || m.restoreAt == 0 && !m.unproven):
 		m.begin(now, verifying)
 	default:
 		if m.hasLast {
@@ -257,7 +258,7 @@ func (m *machine) live(now time.Duration, b batch) {
 		case m.phase == verifying && b.seq == 0, m.differs(b):
 			m.restart(now, b)
 		case m.query && first && m.phase == following && !m.prints.same(b):
-			m.begin(now, verifying) // a slow message, or another process behind something that keeps the connection up
+			m.distrust(now) // a slow message, or another process behind something that keeps the connection up
 		case m.claimed && !m.phase.hard() && now >= m.claimedAt+m.timeout:
 			m.doubt(now, b)
 		default:
@@ -309,7 +310,7 @@ func (m *machine) backwards(now time.Duration, b batch) {
 		m.lastLive = b.seq // if it is another process, its numbers count from now on
 	}
 	if m.replay && m.phase == following {
-		m.begin(now, verifying)
+		m.distrust(now)
 	}
 }
 
@@ -351,7 +352,10 @@ func (m *machine) accept(now time.Duration, b batch) {
 
 // applied applies a batch and draws the consequences of what could not be.
 func (m *machine) applied(now time.Duration, b batch) {
-	damage := m.fx.apply(b)
+	damage := m.fx.apply(&b)
+	if m.query && !b.queried {
+		m.prints.became(b)
+	}
 	if m.query && damage != intact && m.restoreAt == 0 {
 		m.planRestore(now) // the indexer knows what it meant
 	}

@@ -29,7 +29,10 @@ func (r *recorder) say(format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) apply(b batch) damage {
+func (r *recorder) apply(b *batch) damage {
+	if !b.queried {
+		b.content = b.print
+	}
 	if b.queried && b.events == nil {
 		r.say("apply event %d", b.seq)
 		return intact
@@ -132,15 +135,21 @@ func step(t *testing.T, m *machine, r *recorder, now time.Duration, words []stri
 	case "turn":
 		m.started(now, m.id)
 	case "events":
+		id := m.id
 		for i, w := range words[1:] {
 			w, clears := strings.CutSuffix(w, "!clear")
-			m.replayed(now, m.id, batch{seq: parseBatch(t, w).seq, queried: true, clears: clears && i == 0})
+			b := parseBatch(t, w)
+			m.replayed(now, id, batch{seq: b.seq, content: b.print, queried: true, clears: clears && i == 0})
 		}
-		m.replayEnd(now, m.id)
+		m.replayEnd(now, id)
 	case "dump":
+		m.answerer(now, m.id, 1, true)
 		m.dumped(now, m.id, batch{seq: parseBatch(t, words[1]).seq, queried: true, events: make([]event.Event, 1)})
 	case "nothing":
+		m.answerer(now, m.id, 1, true)
 		m.dumped(now, m.id, batch{queried: true})
+	case "stranger":
+		require.False(t, m.answerer(now, m.id, 2, false))
 	case "too-new":
 		m.tooNew(now, m.id, parseBatch(t, words[1]).seq)
 	case "resume":

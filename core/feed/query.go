@@ -88,7 +88,8 @@ func (f *Feed) answered(id int, publisher uint64, a *event.RangeAnswer) {
 	case event.RangeEvents:
 		for i := range a.Events {
 			ev := a.Events[i : i+1 : i+1]
-			m.replayed(f.now(), id, batch{seq: ev[0].ID, queried: true, events: ev, clears: i == 0 && ev[0].Kind == event.Cleared})
+			m.replayed(f.now(), id, batch{seq: ev[0].ID, queried: true, events: ev, clears: i == 0 && ev[0].Kind == event.Cleared,
+				content: contents(0, &ev[0], f.applier.seed)})
 		}
 		m.replayEnd(f.now(), id)
 	case event.RangeDump:

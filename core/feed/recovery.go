@@ -23,6 +23,9 @@ func (m *machine) begin(now time.Duration, p phase) {
 	if p == verifying {
 		m.verified, m.vnext = false, m.prints.from
 	}
+	if m.query {
+		m.vnext = math.MaxUint64 // prove compares
+	}
 	if p.hard() && m.paced(now) {
 		return
 	}
@@ -53,14 +56,32 @@ func (m *machine) ask(now time.Duration) {
 	m.asked, m.answered, m.progress, m.activity = true, false, false, now
 	m.from, m.fromAll = m.next(), false
 	switch {
-	case m.query && m.phase != probing && (m.phase != filling || m.whole || !m.hasLast):
+	case m.query && m.needsAll():
 		m.from, m.fromAll = 0, true
+	case m.query && m.phase == probing && !m.prints.empty():
+		m.from = m.last
+	case m.query && !m.prints.empty():
+		m.from = m.prints.from
 	case m.phase == restoring:
 		m.from = 0
 	case m.phase == verifying && m.vnext <= m.last:
 		m.from = m.vnext
 	}
+	m.proven = m.prints.empty()
 	m.queued = m.fx.ask(m.id, m.from, m.fromAll)
+}
+
+// needsAll tells whether nothing but an indexer's whole state will do.
+func (m *machine) needsAll() bool {
+	switch m.phase {
+	case probing:
+		return false
+	case filling:
+		return m.whole || !m.hasLast || !m.hasPublisher
+	case verifying:
+		return m.whole || !m.hasLast || !m.hasPublisher || m.partial != ""
+	}
+	return true
 }
 
 // waits: the request with the given id waits for its turn, which takes no time of its own.
@@ -111,6 +132,14 @@ func (m *machine) replayed(now time.Duration, id int, b batch) {
 		m.answered, m.first = true, b.seq
 	}
 	m.fx.count(countReplayed)
+	if b.queried {
+		if !m.prove(now, b) {
+			return
+		}
+		if m.phase == verifying {
+			m.phase = filling
+		}
+	}
 	switch m.phase {
 	case probing:
 		if b.seq < m.next() {
@@ -175,8 +204,9 @@ func (m *machine) restarted(now time.Duration) {
 // fill applies a replayed batch if it is the next, and what waits behind it.
 func (m *machine) fill(now time.Duration, b batch) {
 	if b.clears && b.seq > m.next() {
+		publisher := m.publisher
 		m.forget() // an indexer leaves out what a clear undid
-		m.hasLast, m.last = true, b.seq-1
+		m.hasLast, m.last, m.hasPublisher, m.publisher = true, b.seq-1, true, publisher
 	}
 	switch {
 	case !m.hasLast:
@@ -194,7 +224,7 @@ func (m *machine) fill(now time.Duration, b batch) {
 	}
 	m.accept(now, b)
 	m.progress, m.activity = true, now
-	m.unproven = m.unproven || m.phase == filling || m.tries > 1 || m.drained
+	m.unproven = m.unproven || !m.query && (m.phase == filling || m.tries > 1 || m.drained)
 	m.drain(now)
 	if m.hasLive && m.last == m.lastLive && m.buffer.empty() {
 		m.finish(now) // what follows comes live
@@ -233,6 +263,10 @@ func (m *machine) replayEnd(now time.Duration, id int) {
 		m.restarted(now) // it has sent nothing yet
 		return
 	case verifying:
+		if m.query && !m.proven {
+			m.distrust(now)
+			return
+		}
 		if m.vnext <= m.last {
 			if !m.answered {
 				m.restarted(now) // it has not come as far as we

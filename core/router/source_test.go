@@ -1,6 +1,10 @@
 package router_test
 
 import (
+	"io"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,4 +83,124 @@ func TestLateRouterIsExactByALocalIndexer(t *testing.T) {
 		k.eventually("the new process", func() bool { return k.states()[1] == feed.Exact && k.depth(tokens(7000, 32))["1/0"] == 2 })
 		require.Len(t, blocksOf(t, k), 2)
 	}
+}
+
+// wireTo is a connection to an address that can be cut.
+type wireTo struct {
+	net.Listener
+	to    string
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newWireTo(t *testing.T, endpoint string) *wireTo {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wireTo{Listener: ln, to: strings.TrimPrefix(endpoint, "tcp://")}
+	t.Cleanup(func() { ln.Close(); w.cut() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", w.to)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, c, far)
+			w.mu.Unlock()
+			for _, way := range [][2]net.Conn{{c, far}, {far, c}} {
+				go func() {
+					io.Copy(way[0], way[1])
+					way[0].Close()
+				}()
+			}
+		}
+	}()
+	return w
+}
+
+func (w *wireTo) endpoint() string { return "tcp://" + w.Addr().String() }
+
+func (w *wireTo) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.conns = nil
+}
+
+// After a broken connection a router asks for what it missed, not for everything: the answer names the process, and agrees with the last live
+// events, whatever they are of. Of another process, or of one that keeps less, it takes everything.
+func TestReconnectAsksForWhatWasMissed(t *testing.T) {
+	cfg := publish.SourceConfig{Rank: worker.Rank{ID: 1}, BlockSize: 4, BufferSteps: 200, Endpoint: "tcp://127.0.0.1:0", Query: "tcp://127.0.0.1:0"}
+	source, err := publish.NewSource(cfg)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, source.Close()) }()
+	next := 0
+	say := func(n int) {
+		for range n {
+			next++
+			name := block.EngineHash(next * 10)
+			ev := publish.Stored(nil, []block.EngineHash{name, name + 1}, tokens(next, 8), 4)
+			switch next % 5 {
+			case 0:
+				ev.CacheSalt = "tenant"
+			case 1:
+				ev.LoRAName = "sql"
+			case 2:
+				ev.Medium = "CPU"
+			case 3:
+				ev = publish.Stored(nil, []block.EngineHash{name}, tokens(next, 4), 4)
+				_, err := source.Publish(ev)
+				require.NoError(t, err)
+				ev = publish.Stored(&name, []block.EngineHash{name + 1}, tokens(next, 4), 4)
+			case 4:
+				ev = publish.Removed([]block.EngineHash{name - 10, name - 9, 1 << 50})
+			}
+			_, err := source.Publish(ev)
+			require.NoError(t, err)
+		}
+	}
+	live := newWireTo(t, source.Addr())
+	k := newKit(t, 4, router.DefaultConfig())
+	require.NoError(t, k.AddWorker(router.Worker{ID: 1, KVEvents: router.Endpoints{Base: live.endpoint()}, Query: router.Endpoints{Base: source.QueryAddr()}}))
+	agrees := func(what string) {
+		k.eventually(what, func() bool {
+			row := k.health(1)
+			return row.State == feed.Exact && row.LastSeq != nil && *row.LastSeq+1 == source.Stats().Messages
+		})
+		st, err := k.Stats()
+		require.NoError(t, err)
+		require.Equal(t, source.Stats().Blocks, st.Pairs, what)
+	}
+	agrees("joined")
+	count := func(name string) int { return int(k.health(1).Counters[name]) }
+	for round := range 6 {
+		dumps, replayed, connects := count("dumps"), count("replayed_batches"), count("connects")
+		say(7 * (1 + 3*(round%3))) // live, also more of them than are compared
+		agrees("live")
+		live.cut()
+		say(20 * (round % 2)) // nobody hears of these but who asks
+		k.eventually("connected again", func() bool { return count("connects") > connects })
+		agrees("after the cut")
+		require.Equal(t, dumps, count("dumps"), "round %d: %v", round, k.health(1).Counters)
+		require.Less(t, count("replayed_batches"), replayed+64+2*20+4)
+		require.Zero(t, count("resets"))
+	}
+	live.cut()
+	say(300)
+	agrees("after more than it keeps")
+	require.Equal(t, 2, count("dumps"))
+
+	require.NoError(t, source.Close())
+	cfg.Endpoint, cfg.Query = source.Addr(), source.QueryAddr()
+	source, err = publish.NewSource(cfg)
+	require.NoError(t, err)
+	say(500) // further than the one before
+	agrees("another process")
 }
