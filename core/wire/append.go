@@ -47,6 +47,18 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
+func appendBytes(dst, b []byte) []byte {
+	switch n := len(b); {
+	case n <= math.MaxUint8:
+		dst = append(dst, msgpcode.Bin8, byte(n))
+	case n <= math.MaxUint16:
+		dst = binary.BigEndian.AppendUint16(append(dst, msgpcode.Bin16), uint16(n))
+	default:
+		dst = binary.BigEndian.AppendUint32(append(dst, msgpcode.Bin32), uint32(n))
+	}
+	return append(dst, b...)
+}
+
 // appendMap begins a map of fewer than 16 entries.
 func appendMap(dst []byte, n int) []byte { return append(dst, msgpcode.FixedMapLow|byte(n)) }
 

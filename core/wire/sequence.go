@@ -58,11 +58,8 @@ var ErrSequence = errors.New("bad sequence message")
 // AppendSequence appends the message of an event as Dynamo's routers send it: a map of the scope and the event.
 // Errors: ErrSequence.
 func AppendSequence(dst []byte, s *SequenceScope, e *SequenceEvent) ([]byte, error) {
-	if len(e.RequestID) > MaxSequenceIDSize {
-		return dst, fmt.Errorf("%w: request id of %d bytes, at most %d", ErrSequence, len(e.RequestID), MaxSequenceIDSize)
-	}
-	if e.Kind < SequenceAdded || e.Kind > SequenceFreed || e.PrefillDuration < 0 {
-		return dst, fmt.Errorf("%w: kind %d, duration %v", ErrSequence, e.Kind, e.PrefillDuration)
+	if err := e.check(); err != nil {
+		return dst, err
 	}
 	before := len(dst)
 	dst = appendMap(dst, 4)
@@ -74,6 +71,17 @@ func AppendSequence(dst []byte, s *SequenceScope, e *SequenceEvent) ([]byte, err
 		return dst[:before], fmt.Errorf("%w: %d bytes, at most %d", ErrSequence, size, MaxSequenceBytes)
 	}
 	return dst, nil
+}
+
+// check refuses what others could not read.
+func (e *SequenceEvent) check() error {
+	if len(e.RequestID) > MaxSequenceIDSize {
+		return fmt.Errorf("%w: request id of %d bytes, at most %d", ErrSequence, len(e.RequestID), MaxSequenceIDSize)
+	}
+	if e.Kind < SequenceAdded || e.Kind > SequenceFreed || e.PrefillDuration < 0 {
+		return fmt.Errorf("%w: kind %d, duration %v", ErrSequence, e.Kind, e.PrefillDuration)
+	}
+	return nil
 }
 
 // The names that Dynamo gives the kinds.
