@@ -17,6 +17,7 @@ usage: ./build.sh COMMAND [ARGUMENTS]
   test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for this machine's Python
+  docs    the documentation site, in build/docs (~10 s): open build/docs/index.html
   bench   the benchmarks of docs/benchmarks.md, us and our peers in turns (--help: parts and flags)
   soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), a full index, race tests repeated
   clean   remove everything the other commands made
@@ -102,6 +103,13 @@ cmd_wheel() {
 	ls -l dist/*.whl
 }
 
+cmd_docs() {
+	need_go; python_env
+	stamped python/requirements-docs.txt "$venv/bin/pip" install -q -r python/requirements-docs.txt
+	step "site"
+	"$venv/bin/python" docs/site/build.py
+}
+
 cmd_demo() {
 	need_go; need_python; python_env
 	stamped python/requirements-demo.txt "$venv/bin/pip" install -q -r python/requirements-demo.txt
@@ -118,13 +126,14 @@ cmd_test() {
 	install_package
 	lint_python
 	test_python
+	cmd_docs
 	other_pythons
 	check_skips
 }
 
 lint_go() {
 	step "gofmt, go vet, staticcheck"
-	local bad; bad=$(gofmt -l core capi bench examples)
+	local bad; bad=$(gofmt -l core capi bench examples docs)
 	[[ -z $bad ]] || die "gofmt would change: $bad"
 	go vet ./...
 	GOBIN=$build/bin go install "$STATICCHECK"
@@ -168,8 +177,8 @@ test_go() {
 
 lint_python() {
 	step "ruff, mypy --strict"
-	"$venv/bin/ruff" check python examples/python bench
-	"$venv/bin/ruff" format --check python examples/python bench
+	"$venv/bin/ruff" check python examples/python bench docs
+	"$venv/bin/ruff" format --check python examples/python bench docs
 	"$venv/bin/mypy" --strict python/dynamo_go python/tests examples/python
 }
 
@@ -264,7 +273,7 @@ cmd_clean() {
 
 [[ -w $root ]] || die "$root is read-only; work in a writable copy"
 case ${1:-help} in
-lib | wheel | demo | test | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
+lib | wheel | docs | demo | test | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
 help | -h | --help) usage ;;
 *) usage >&2; die "unknown command '$1'" ;;
 esac

@@ -518,7 +518,9 @@ class KvRouter:
         Args:
             token_ids: the prompt.
             router_config_override: not looked at, as in Dynamo: no override changes what a rank holds.
-            block_mm_infos, lora_name, cache_namespace: as in :meth:`best_worker`.
+            block_mm_infos: as in :meth:`best_worker`.
+            lora_name: likewise.
+            cache_namespace: likewise.
             include_shared: of no consequence: no shared cache is asked. See :meth:`Router.get_overlap_scores`.
 
         Returns:

@@ -128,8 +128,18 @@ async def register_model(
         worker_type: None or ``WorkerType.Aggregated``.
         ignore_weights: of no consequence.
         skip_model_assets: of no consequence.
-        router_config, user_data, custom_template_path, media_decoder, media_fetcher, lora_name, base_model_path, needs,
-            self_host_metadata, tensor_model_config, max_gpu_lora_count, model_aliases: must be None.
+        router_config: must be None.
+        user_data: must be None.
+        custom_template_path: must be None.
+        media_decoder: must be None.
+        media_fetcher: must be None.
+        lora_name: must be None.
+        base_model_path: must be None.
+        needs: must be None.
+        self_host_metadata: must be None.
+        tensor_model_config: must be None.
+        max_gpu_lora_count: must be None.
+        model_aliases: must be None.
 
     Raises:
         InvalidArgument: a value out of range, or a block size that is not that of a router of this endpoint.

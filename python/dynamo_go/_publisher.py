@@ -161,7 +161,9 @@ class KvEventPublisher:
         batching_timeout_ms: of no consequence: events leave at once.
         zmq_endpoint: the engine's event socket, exactly as it is (no rank is added).
         zmq_topic: topic prefix to subscribe to there; None means all.
-        image_token_id, kv_state_endpoint, video_token_id: must be None.
+        image_token_id: must be None.
+        kv_state_endpoint: must be None.
+        video_token_id: must be None.
         replay_endpoint: where routers ask for messages again, written as `endpoint`; None: nowhere.
         query_endpoint: where routers ask for what they missed or for everything the rank holds; None: nowhere.
         topic: ZeroMQ topic to publish under.

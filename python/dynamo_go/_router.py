@@ -477,7 +477,8 @@ class Router:
         Args:
             bind: endpoint to publish on, such as ``tcp://0.0.0.0:5600``; None only listens.
             connect: the others' endpoints; the own one may be among them. They need not be there yet.
-            model, group: routers of other models and groups do not concern this one.
+            model: routers of other models do not concern this one.
+            group: likewise routers of other groups.
             replica_id: this router among the replicas, 1 .. 2**64-1; None takes a random one.
             peer_timeout: a router that is out of reach for so many seconds is gone, and what it placed has ended.
 
