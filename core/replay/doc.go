@@ -9,7 +9,7 @@
 //   - A dump is exactly the state after the event it names. There it may be newer.
 //   - Every Cleared shortens an answer; there only those without a residency domain do, which in-process publishers do not make.
 //
-// A range query costs a binary search and a copy of the list; the blocks themselves are shared and never change. A dump is
+// A range query costs a binary search and a copy of the list, which is the caller's; the blocks themselves are shared and never change. A dump is
 // made once for all who wait for it, and used again, with the events since, until these are more than half of what is kept, or a
 // clear or a gap in the ids makes it useless.
 //

@@ -118,7 +118,7 @@ func (l *Log) apply(ev *event.Event) (done index.Applied, err error) {
 func (l *Log) push(ev *event.Event) {
 	kept := *ev
 	kept.DPRank = l.cfg.DPRank
-	kept.Blocks, kept.Removed = l.copyOf(ev.Blocks), slices.Clone(ev.Removed)
+	kept.Blocks, kept.Removed = l.keep(ev.Blocks), slices.Clone(ev.Removed)
 	if len(l.array) == cap(l.array) {
 		latest := l.latest()
 		// A quarter more than is kept: an event is copied four times in its life, and a quarter of them lives on for nothing.
@@ -131,8 +131,8 @@ func (l *Log) push(ev *event.Event) {
 // slab is how many blocks share an allocation: 4 KiB.
 const slab = 256
 
-// copyOf copies blocks into memory that small events share: as long as one of them is kept, all of it is.
-func (l *Log) copyOf(blocks []event.Block) []event.Block {
+// keep copies blocks into memory that small events share: as long as one of them is kept, all of it is.
+func (l *Log) keep(blocks []event.Block) []event.Block {
 	n := len(blocks)
 	if n == 0 || n > slab/4 {
 		return slices.Clone(blocks)

@@ -219,6 +219,13 @@ func TestAnswersMayBeKept(t *testing.T) {
 		ev.Blocks[0].Hash = 1 // the caller's memory is its own again
 		start := max(id, 8) - 7
 		kept[id] = [2]event.RangeAnswer{l.Range(from(start)), l.Range(&event.RangeQuery{})}
+		for _, q := range []*event.RangeQuery{from(start), {}} { // what one does with its list is nothing to the others
+			mine := l.Range(q).Events
+			for i := range mine {
+				mine[i] = event.Event{ID: 1 << 40}
+			}
+			_ = append(mine[:0], event.Event{ID: 1 << 41})
+		}
 		require.LessOrEqual(t, cap(l.array), 24, "what is kept is bounded")
 	}
 	for id, answers := range kept {
