@@ -83,7 +83,7 @@ func TestHeaderCompilesAlone(t *testing.T) {
 }
 
 func TestCPrograms(t *testing.T) {
-	for _, name := range []string{"hostile", "fork", "threads", "wait", "replicate", "overhead", "warm", "publisher"} {
+	for _, name := range []string{"hostile", "fork", "threads", "wait", "replicate", "overhead", "warm", "publisher", "radix"} {
 		t.Run(name, func(t *testing.T) { t.Log(run(t, compile(t, filepath.Join("testdata", name+".c")))) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/publish"
+	"github.com/dynamo-go/dynamo-go/core/radix"
 	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tail"
@@ -57,8 +58,12 @@ var statuses = []struct {
 	{publish.ErrConfig, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrEvent, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrClosed, C.DGO_CLOSED},
+	{radix.ErrTier, C.DGO_INVALID_ARGUMENT},
+	{radix.ErrRanks, C.DGO_OVERLOADED},
+	{radix.ErrUnknownBlock, C.DGO_EVENT_REFUSED},
 	{index.ErrUnknownParent, C.DGO_EVENT_REFUSED},
 	{index.ErrBadChain, C.DGO_EVENT_REFUSED},
+	{index.ErrClosed, C.DGO_CLOSED},
 	{relay.ErrRank, C.DGO_WORKER_NOT_FOUND},
 	{relay.ErrRelayed, C.DGO_INVALID_ARGUMENT},
 	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},

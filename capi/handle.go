@@ -25,6 +25,7 @@ const (
 	kindEventReader
 	kindMocker
 	kindPublisher
+	kindRadixTree
 )
 
 // table maps the handles of one kind to objects. Lookups take no lock.

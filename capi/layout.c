@@ -70,6 +70,10 @@ AT(dgo_potential_load, active_requests, 12);
 AT(dgo_potential_load, potential_prefill_tokens, 16);
 AT(dgo_potential_load, potential_decode_blocks, 24);
 
+SIZE(dgo_match, 16);
+AT(dgo_match, dp_rank, 8);
+AT(dgo_match, blocks, 12);
+
 SIZE(dgo_kv_event, 120);
 AT(dgo_kv_event, flags, 4);
 AT(dgo_kv_event, block_hashes, 8);

@@ -329,3 +329,36 @@ PUBLIC dgo_status dgo_publisher_close(dgo_publisher publisher, dgo_error *error)
   ENTER(error);
   return dgo_go_publisher_close(publisher, error);
 }
+
+PUBLIC dgo_status dgo_radix_tree_new(dgo_radix_tree *tree, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_new(OBJECT(dgo_radix_tree, tree), error);
+}
+
+PUBLIC dgo_status dgo_radix_tree_apply_event(dgo_radix_tree tree, uint64_t worker_id, const char *event, size_t event_size,
+                                             dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_apply_event(tree, worker_id, ARRAY(char, event, event_size), event_size, error);
+}
+
+PUBLIC dgo_status dgo_radix_tree_find_matches(dgo_radix_tree tree, const uint64_t *block_hashes, size_t n_blocks, dgo_match *rows,
+                                              size_t row_size, size_t capacity, size_t *count, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_find_matches(tree, ARRAY(uint64_t, block_hashes, n_blocks), n_blocks, ARRAY(dgo_match, rows, capacity),
+                                        row_size, capacity, OBJECT(size_t, count), error);
+}
+
+PUBLIC dgo_status dgo_radix_tree_remove_worker(dgo_radix_tree tree, uint64_t worker_id, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_remove_worker(tree, worker_id, error);
+}
+
+PUBLIC dgo_status dgo_radix_tree_dump(dgo_radix_tree tree, dgo_buffer *events, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_dump(tree, OBJECT(dgo_buffer, events), error);
+}
+
+PUBLIC dgo_status dgo_radix_tree_close(dgo_radix_tree tree, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_radix_tree_close(tree, error);
+}

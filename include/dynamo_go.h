@@ -135,6 +135,7 @@ typedef uint64_t dgo_router;       /* closed by dgo_router_close */
 typedef uint64_t dgo_event_reader; /* closed by dgo_event_reader_close */
 typedef uint64_t dgo_mocker;       /* closed by dgo_mocker_close */
 typedef uint64_t dgo_publisher;    /* closed by dgo_publisher_close */
+typedef uint64_t dgo_radix_tree;   /* closed by dgo_radix_tree_close */
 
 /* ---- Library ---------------------------------------------------------------------------------------------------- */
 
@@ -467,6 +468,54 @@ dgo_status dgo_compute_block_hashes(const uint32_t *tokens, size_t n_tokens, int
  *   sequences  [out] room for n values; may be the same memory as hashes.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_compute_sequence_hashes(const uint64_t *hashes, size_t n, uint64_t *sequences, dgo_error *error);
+
+/* ---- Radix tree ------------------------------------------------------------------------------------------------- */
+
+/* An index by itself, for those who score on their own: KV events in, how many leading blocks each rank holds out. A rank comes
+ * with its first store; at most 65,536. */
+
+/* dgo_radix_tree_new: make an empty tree.
+ *   tree  [out]  a live handle; close it with dgo_radix_tree_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (too many live trees). */
+dgo_status dgo_radix_tree_new(dgo_radix_tree *tree, dgo_error *error);
+
+/* dgo_radix_tree_apply_event: apply one KV event of a worker.
+ *   event  [in]  one KvCacheEvent as JSON, as of dgo_router_apply_event, but for device blocks only. A block that is stored twice
+ *                has one reference (DGO_APPLY_SET).
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed, another tier) | DGO_OVERLOADED (too many
+ *          ranks) | DGO_EVENT_REFUSED: unknown parent or broken chain, and nothing changed; or a block to remove is not held, and
+ *          those that were are removed. */
+dgo_status dgo_radix_tree_apply_event(dgo_radix_tree tree, uint64_t worker_id, const char *event, size_t event_size, dgo_error *error);
+
+/* A row of dgo_radix_tree_find_matches. */
+typedef struct dgo_match {
+  uint64_t worker_id;
+  uint32_t dp_rank;
+  uint32_t blocks; /* leading blocks that the rank holds, at least 1 */
+} dgo_match;
+
+/* dgo_radix_tree_find_matches: how many leading blocks of a prompt each rank holds; ranks that hold none have no row. Rows come in
+ * no particular order.
+ *   block_hashes  [in]   n_blocks hashes as of dgo_compute_block_hashes; may be NULL iff n_blocks is 0.
+ *   rows          [out]  room for `capacity` rows; may be NULL iff capacity is 0.
+ *   row_size      [in]   sizeof(dgo_match).
+ *   count         [out]  rows there are. If it exceeds capacity, the first `capacity` were written.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_radix_tree_find_matches(dgo_radix_tree tree, const uint64_t *block_hashes, size_t n_blocks, dgo_match *rows,
+                                       size_t row_size, size_t capacity, size_t *count, dgo_error *error);
+
+/* dgo_radix_tree_remove_worker: forget a worker's ranks and their blocks. Of a worker that is not there, nothing.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED. */
+dgo_status dgo_radix_tree_remove_worker(dgo_radix_tree tree, uint64_t worker_id, dgo_error *error);
+
+/* dgo_radix_tree_dump: everything that can be matched, as RouterEvents that store it, parents first, event_id from 0.
+ *   events  [out]  JSON, an event a line; free it with dgo_buffer_free.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_radix_tree_dump(dgo_radix_tree tree, dgo_buffer *events, dgo_error *error);
+
+/* dgo_radix_tree_close: end a tree. Closing again, or 0, does nothing.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_radix_tree_close(dgo_radix_tree tree, dgo_error *error);
 
 /* ---- Engine events ---------------------------------------------------------------------------------------------- */
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ._kv_router import KvRouter
     from ._model import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
     from ._publisher import KvEventPublisher
+    from ._radix import OverlapScores, RadixTree
     from ._router import Router, compute_block_hash_for_seq
     from ._runtime import Client, DistributedRuntime, Endpoint
     from ._types import PotentialLoad
@@ -68,9 +69,11 @@ __all__ = [
     "ModelRuntimeConfig",
     "ModelType",
     "NoWorkers",
+    "OverlapScores",
     "Overloaded",
     "PotentialLoad",
     "QueueLimitExceeded",
+    "RadixTree",
     "RequestNotFound",
     "Router",
     "RoutingConstraints",
@@ -98,7 +101,9 @@ _MODULES = {
     "ModelInput": "_model",
     "ModelRuntimeConfig": "_model",
     "ModelType": "_model",
+    "OverlapScores": "_radix",
     "PotentialLoad": "_types",
+    "RadixTree": "_radix",
     "Router": "_router",
     "RoutingConstraints": "_constraints",
     "WorkerType": "_model",

@@ -77,8 +77,9 @@ class ForkError(DynamoError, RuntimeError):
     """The process was forked after the library was loaded: use the spawn or forkserver start method."""
 
 
-class EventRefused(DynamoError):
-    """The event contradicts what the rank holds (unknown parent, broken chain). Nothing changed."""
+class EventRefused(DynamoError, RuntimeError):
+    """The event contradicts what the rank holds (unknown parent, broken chain). Nothing changed, but see
+    :meth:`RadixTree.apply_event`."""
 
 
 class CannotConnect(DynamoError):

@@ -54,7 +54,13 @@
   X(publisher_new)             \
   X(publisher_publish)         \
   X(publisher_info)            \
-  X(publisher_close)
+  X(publisher_close)           \
+  X(radix_tree_new)            \
+  X(radix_tree_apply_event)    \
+  X(radix_tree_find_matches)   \
+  X(radix_tree_remove_worker)  \
+  X(radix_tree_dump)           \
+  X(radix_tree_close)
 
 typedef struct {
 #define X(name) __typeof__(&dgo_##name) name;
@@ -144,6 +150,7 @@ PyTypeObject *router_type(void);
 PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);
 PyTypeObject *publisher_type(void);
+PyTypeObject *radix_tree_type(void);
 
 PyObject *block_hashes(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *sequence_hashes(PyObject *module, PyObject *value);

@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"core/approx/model":                {"core/approx", "core/block", "core/worker"},
 	"core/tier":                        {"core/block", "core/event", "core/index", "core/internal/idtable", "core/worker"},
 	"core/tier/model":                  {"core/block", "core/event", "core/index", "core/tier", "core/worker"},
+	"core/radix":                       {"core/block", "core/event", "core/index", "core/worker"},
 	"core/load":                        {"core/block", "core/worker"},
 	"core/load/model":                  {"core/block", "core/load", "core/worker"},
 	"core/tally":                       {"core/event", "core/index"},
@@ -68,7 +69,7 @@ var imports = map[string][]string{
 	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":                     {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
-	"capi":                             {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/publish", "core/relay", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
+	"capi":                             {"core/block", "core/event", "core/index", "core/metrics", "core/mocker", "core/publish", "core/radix", "core/relay", "core/router", "core/schedule", "core/tail", "core/wire", "core/zmq"},
 }
 
 // libraries says which packages may use a library, outside tests.
@@ -88,7 +89,7 @@ var libraries = map[string][]string{
 }
 
 // pure packages own no goroutine and take clock and randomness as parameters.
-var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier", "core/replay", "core/diagnose"}
+var pure = []string{"core/worker", "core/block", "core/event", "core/wire", "core/index", "core/approx", "core/load", "core/queue", "core/schedule", "core/affinity", "core/tally", "core/tier", "core/replay", "core/diagnose", "core/radix"}
 
 type file struct {
 	pkg, path string
