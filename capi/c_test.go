@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -44,7 +46,9 @@ func library(t *testing.T) string {
 
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // of a program that hangs
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
 	return string(out)
 }
@@ -83,8 +87,22 @@ func TestHeaderCompilesAlone(t *testing.T) {
 }
 
 func TestCPrograms(t *testing.T) {
-	for _, name := range []string{"hostile", "fork", "threads", "wait", "replicate", "overhead", "warm", "publisher", "radix"} {
+	for _, name := range []string{"hostile", "fork", "threads", "wait", "replicate", "overhead", "warm", "publisher", "radix", "stream"} {
 		t.Run(name, func(t *testing.T) { t.Log(run(t, compile(t, filepath.Join("testdata", name+".c")))) })
+	}
+}
+
+// TestTheLogGoesWhereItIsTold: nothing is printed but by dgo_log or DYN_LOG.
+func TestTheLogGoesWhereItIsTold(t *testing.T) {
+	program := compile(t, "testdata/log.c")
+	joined := regexp.MustCompile(`(?m)^time=\S+ level=INFO msg="worker joined" worker_id=18446744073709551557 `)
+	require.Len(t, joined.FindAllString(run(t, program), -1), 1, "the one time that it was told to")
+	for value, lines := range map[string]int{"": 0, "off": 0, "nonsense": 0, "error": 0, "debug,some::module=off": 1} {
+		t.Setenv("DYN_LOG", value)
+		require.Len(t, joined.FindAllString(run(t, program, "DYN_LOG alone"), -1), lines, value)
+		if lines == 0 {
+			require.Empty(t, run(t, program, "DYN_LOG alone"), value)
+		}
 	}
 }
 
@@ -128,24 +146,48 @@ func TestDocumentedPrograms(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// TestExampleOfHeader: the example at the top of the header is a program that works.
-func TestExampleOfHeader(t *testing.T) {
+// examplesOfHeader gives the examples of the header: the lines of comments that are set five spaces in.
+func examplesOfHeader(t *testing.T) []string {
 	header, err := os.ReadFile("../include/dynamo_go.h")
 	require.NoError(t, err)
-	var body strings.Builder
+	var examples []string
+	inside := false
 	for line := range strings.Lines(string(header)) {
-		if code, ok := strings.CutPrefix(line, " *     "); ok && !strings.HasPrefix(code, " ") || ok && strings.HasPrefix(code, "    ") {
-			body.WriteString(code)
-		}
-		if strings.Contains(line, "Conventions,") {
-			break
+		code, indented := strings.CutPrefix(line, " *     ")
+		isName := regexp.MustCompile(`^ \*   \w`).MatchString(line) // an argument, whose text goes on further in
+		switch {
+		case indented && inside:
+			examples[len(examples)-1] += code
+		case indented && regexp.MustCompile(`^(dgo_error|struct) `).MatchString(code):
+			examples, inside = append(examples, code), true
+		case isName || strings.TrimSpace(line) != "*":
+			inside = false
 		}
 	}
-	source := "#include <stdio.h>\n#include <stdlib.h>\n#include \"dynamo_go.h\"\n" +
-		"static void fail(const char *m) { puts(m); exit(1); }\n" +
-		"int main(void) {\nconst uint32_t tokens[3] = {1, 2, 3};\nconst size_t n_tokens = 3;\n" + body.String() + "return 0;\n}\n"
-	require.Contains(t, source, "dgo_router_close")
-	path := filepath.Join(t.TempDir(), "example.c")
-	require.NoError(t, os.WriteFile(path, []byte(source), 0o600))
-	run(t, compile(t, path))
+	return examples
+}
+
+// TestExamplesOfHeader: they are programs that work.
+func TestExamplesOfHeader(t *testing.T) {
+	examples := examplesOfHeader(t)
+	require.Len(t, examples, 2)
+	for i, around := range []struct{ before, after string }{
+		{"const uint32_t tokens[3] = {1, 2, 3};\nconst size_t n_tokens = 3;\n", ""},
+		{`size_t used = 0;
+#define use(data, size) used += (size) > 10 && (data)[0] == '{'
+const uint32_t tokens[3] = {1, 2, 3};
+dgo_error error = {.struct_size = sizeof error};
+dgo_mocker mocker;
+dgo_stream stream;
+if (dgo_mocker_new(NULL, 0, &mocker, &error) != DGO_OK) fail(error.message);
+if (dgo_mocker_generate(mocker, tokens, 3, "{\"max_tokens\":5}", 16, &stream, &error) != DGO_OK) fail(error.message);
+`, "dgo_mocker_close(mocker, NULL);\nif (used != 5) fail(error.message);\n"},
+	} {
+		source := "#include <poll.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include \"dynamo_go.h\"\n" +
+			"static void fail(const char *m) { puts(m); exit(1); }\n" +
+			"int main(void) {\n" + around.before + examples[i] + around.after + "(void)fail;\nreturn 0;\n}\n"
+		path := filepath.Join(t.TempDir(), "example.c")
+		require.NoError(t, os.WriteFile(path, []byte(source), 0o600))
+		run(t, compile(t, path))
+	}
 }

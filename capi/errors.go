@@ -9,12 +9,13 @@ import (
 	"errors"
 
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/logs"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/radix"
 	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
-	"github.com/dynamo-go/dynamo-go/core/tail"
+	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
@@ -52,9 +53,16 @@ var statuses = []struct {
 	{router.ErrFileError, C.DGO_FILE_ERROR},
 	{router.ErrSnapshotRefused, C.DGO_SNAPSHOT_REFUSED},
 	{router.ErrClosed, C.DGO_CLOSED},
-	{tail.ErrTimeout, C.DGO_TIMEOUT},
-	{tail.ErrClosed, C.DGO_CLOSED},
+	{stream.ErrEmpty, C.DGO_TIMEOUT},
+	{stream.ErrEnded, C.DGO_ENDED},
+	{stream.ErrCancelled, C.DGO_CANCELLED},
+	{stream.ErrClosed, C.DGO_CLOSED},
+	{stream.ErrNoBell, C.DGO_OVERLOADED},
+	{logs.ErrLevel, C.DGO_INVALID_ARGUMENT},
 	{mocker.ErrConfig, C.DGO_INVALID_ARGUMENT},
+	{mocker.ErrRequest, C.DGO_INVALID_ARGUMENT},
+	{mocker.ErrBusy, C.DGO_OVERLOADED},
+	{mocker.ErrStopped, C.DGO_DISCONNECTED},
 	{publish.ErrConfig, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrEvent, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrClosed, C.DGO_CLOSED},

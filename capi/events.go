@@ -7,13 +7,10 @@ import "C"
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/tail"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
-
-var readers = &table[tail.Reader]{kind: kindEventReader}
 
 //export dgo_go_decode_batch
 func dgo_go_decode_batch(p *C.char, n C.size_t, seq *C.uint64_t, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
@@ -41,10 +38,10 @@ func dgo_go_decode_batch(p *C.char, n C.size_t, seq *C.uint64_t, b *C.dgo_buffer
 	})
 }
 
-//export dgo_go_event_reader_open
-func dgo_go_event_reader_open(endpoint *C.char, endpointSize C.size_t, replay *C.char, replaySize C.size_t, topic *C.char, topicSize C.size_t, result *C.dgo_event_reader, e *C.dgo_error) C.dgo_status {
+//export dgo_go_events_open
+func dgo_go_events_open(endpoint *C.char, endpointSize C.size_t, replay *C.char, replaySize C.size_t, topic *C.char, topicSize C.size_t, result *C.dgo_stream, e *C.dgo_error) C.dgo_status {
 	return call(e, func() error {
-		if err := out(result, "reader"); err != nil {
+		if err := out(result, "events"); err != nil {
 			return err
 		}
 		from, _, err := text(endpoint, endpointSize, "endpoint")
@@ -63,44 +60,6 @@ func dgo_go_event_reader_open(endpoint *C.char, endpointSize C.size_t, replay *C
 		if err != nil {
 			return err
 		}
-		h, err := readers.add(r)
-		if err != nil {
-			r.Close()
-			return err
-		}
-		*result = C.dgo_event_reader(h)
-		return nil
-	})
-}
-
-//export dgo_go_event_reader_next
-func dgo_go_event_reader_next(h C.dgo_event_reader, timeoutMS C.uint32_t, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
-	return call(e, func() error {
-		r, err := readers.find(handle(h))
-		if err != nil {
-			return err
-		}
-		if timeoutMS > C.DGO_WAIT_MS_MAX {
-			return fmt.Errorf("%w: timeout_ms=%d, expected 0 .. %d", errArgument, uint32(timeoutMS), uint32(C.DGO_WAIT_MS_MAX))
-		}
-		if err := checkBuffer(b, "lines"); err != nil {
-			return err
-		}
-		lines, err := r.Next(time.Duration(timeoutMS) * time.Millisecond)
-		if err != nil {
-			return err
-		}
-		return give(b, lines)
-	})
-}
-
-//export dgo_go_event_reader_close
-func dgo_go_event_reader_close(h C.dgo_event_reader, e *C.dgo_error) C.dgo_status {
-	return call(e, func() error {
-		r, err := readers.remove(handle(h))
-		if r != nil {
-			r.Close()
-		}
-		return err
+		return addStream(r.Stream, r.Close, result)
 	})
 }

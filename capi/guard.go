@@ -26,6 +26,7 @@ func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
 	debug.SetPanicOnFault(true)
 	defer func() {
 		if cause := recover(); cause != nil {
+			journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			status = report(e, fmt.Errorf("%w: %v", errPanic, cause))
 		}
 	}()

@@ -22,7 +22,7 @@ type handle = uint64
 
 const (
 	kindRouter uint8 = iota + 1
-	kindEventReader
+	kindStream
 	kindMocker
 	kindPublisher
 	kindRadixTree

@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 )
@@ -63,6 +64,38 @@ func dgo_go_mocker_info(h C.dgo_mocker, b *C.dgo_buffer, e *C.dgo_error) C.dgo_s
 			mocker.Info
 			Stats mocker.Stats `json:"stats"`
 		}{m.Info(), m.Stats()})
+	})
+}
+
+//export dgo_go_mocker_generate
+func dgo_go_mocker_generate(h C.dgo_mocker, tokens *C.uint32_t, n C.size_t, options *C.char, size C.size_t, result *C.dgo_stream, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		m, err := mockers.find(handle(h))
+		if err != nil {
+			return err
+		}
+		if err := out(result, "stream"); err != nil {
+			return err
+		}
+		prompt, err := tokenView(tokens, n)
+		if err != nil {
+			return err
+		}
+		raw, err := bytesView(options, size, "options")
+		if err != nil {
+			return err
+		}
+		o := mocker.DefaultGenerateOptions()
+		if raw != nil {
+			if o, err = mocker.ParseGenerateOptions(raw); err != nil {
+				return err
+			}
+		}
+		s, err := m.Generate(slices.Clone(prompt), o)
+		if err != nil {
+			return err
+		}
+		return addStream(s, s.Close, result)
 	})
 }
 

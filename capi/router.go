@@ -39,7 +39,7 @@ func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t,
 		if err != nil {
 			return err
 		}
-		var options router.Options
+		options := router.Options{Log: journal}
 		if seed != nil {
 			if err := out(seed, "seed"); err != nil {
 				return err

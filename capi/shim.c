@@ -89,6 +89,7 @@ PUBLIC const char *dgo_status_name(dgo_status status) {
     NAME(FILE_ERROR);
     NAME(SNAPSHOT_REFUSED);
     NAME(SESSION_MOVED);
+    NAME(ENDED);
   }
   return NULL;
 #undef NAME
@@ -99,6 +100,11 @@ PUBLIC void dgo_buffer_free(dgo_buffer *buffer) {
   free(buffer->data);
   buffer->data = NULL;
   buffer->size = 0;
+}
+
+PUBLIC dgo_status dgo_log(const char *level, size_t level_size, dgo_stream *lines, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_log(ARRAY(char, level, level_size), level_size, OBJECT(dgo_stream, lines), error);
 }
 
 PUBLIC dgo_status dgo_router_new(int64_t block_size, const char *config, size_t config_size, const uint64_t *seed,
@@ -276,22 +282,33 @@ PUBLIC dgo_status dgo_decode_batch(const char *payload, size_t payload_size, con
                              OBJECT(dgo_buffer, lines), error);
 }
 
-PUBLIC dgo_status dgo_event_reader_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size,
-                                        const char *topic, size_t topic_size, dgo_event_reader *reader, dgo_error *error) {
+PUBLIC dgo_status dgo_events_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size,
+                                  const char *topic, size_t topic_size, dgo_stream *events, dgo_error *error) {
   ENTER(error);
-  return dgo_go_event_reader_open(ARRAY(char, endpoint, endpoint_size), endpoint_size,
-                                  ARRAY(char, replay, replay_size), replay_size, ARRAY(char, topic, topic_size),
-                                  topic_size, OBJECT(dgo_event_reader, reader), error);
+  return dgo_go_events_open(ARRAY(char, endpoint, endpoint_size), endpoint_size, ARRAY(char, replay, replay_size), replay_size,
+                            ARRAY(char, topic, topic_size), topic_size, OBJECT(dgo_stream, events), error);
 }
 
-PUBLIC dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, dgo_buffer *lines, dgo_error *error) {
+PUBLIC dgo_status dgo_stream_next(dgo_stream stream, uint32_t timeout_ms, dgo_buffer *items, size_t *ends, size_t capacity,
+                                  size_t *count, dgo_error *error) {
   ENTER(error);
-  return dgo_go_event_reader_next(reader, timeout_ms, OBJECT(dgo_buffer, lines), error);
+  return dgo_go_stream_next(stream, timeout_ms, OBJECT(dgo_buffer, items), OBJECT(size_t, ends), capacity,
+                            OBJECT(size_t, count), error);
 }
 
-PUBLIC dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *error) {
+PUBLIC dgo_status dgo_stream_fd(dgo_stream stream, int *fd, dgo_error *error) {
   ENTER(error);
-  return dgo_go_event_reader_close(reader, error);
+  return dgo_go_stream_fd(stream, OBJECT(int, fd), error);
+}
+
+PUBLIC dgo_status dgo_stream_cancel(dgo_stream stream, uint32_t flags, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_stream_cancel(stream, flags, error);
+}
+
+PUBLIC dgo_status dgo_stream_close(dgo_stream stream, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_stream_close(stream, error);
 }
 
 PUBLIC dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mocker, dgo_error *error) {
@@ -302,6 +319,13 @@ PUBLIC dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_moc
 PUBLIC dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error) {
   ENTER(error);
   return dgo_go_mocker_info(mocker, OBJECT(dgo_buffer, info), error);
+}
+
+PUBLIC dgo_status dgo_mocker_generate(dgo_mocker mocker, const uint32_t *tokens, size_t n_tokens, const char *options,
+                                      size_t options_size, dgo_stream *stream, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_mocker_generate(mocker, ARRAY(uint32_t, tokens, n_tokens), n_tokens, ARRAY(char, options, options_size),
+                                options_size, OBJECT(dgo_stream, stream), error);
 }
 
 PUBLIC dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error) {

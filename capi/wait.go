@@ -2,26 +2,18 @@ package main
 
 /*
 #include "dynamo_go.h"
-
-#ifdef __linux__
-#include <sys/eventfd.h>
-static inline int dgo_new_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
-#else
-static inline int dgo_new_eventfd(void) { return -1; }
-#endif
 */
 import "C"
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/stream"
 )
 
 // waits are the tickets of one router by number, and those that are done in a list behind a descriptor. Its lock is taken below
@@ -33,10 +25,10 @@ type waits struct {
 	last  uint64
 	live  map[uint64]*router.Ticket
 	ready []uint64
-	fd    int // -1 until somebody asks for it
+	bell  *stream.Bell // nil until somebody asks for the descriptor
 }
 
-func newWaits() *waits { return &waits{live: make(map[uint64]*router.Ticket), fd: -1} }
+func newWaits() *waits { return &waits{live: make(map[uint64]*router.Ticket)} }
 
 // add gives a ticket its number.
 func (w *waits) add(tk *router.Ticket) uint64 {
@@ -51,31 +43,26 @@ func (w *waits) add(tk *router.Ticket) uint64 {
 func (w *waits) done(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd < 0 {
+	if w.bell == nil {
 		return
 	}
 	if len(w.ready) > 2*len(w.live)+64 { // nobody drains: keep what was not taken
 		w.ready = slices.DeleteFunc(w.ready, func(id uint64) bool { _, ok := w.live[id]; return !ok })
 	}
 	w.ready = append(w.ready, id)
-	w.signal()
-}
-
-// signal makes the descriptor readable. A write to an eventfd fails only when it is readable already.
-func (w *waits) signal() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = syscall.Write(w.fd, one[:])
+	w.bell.Ring()
 }
 
 // descriptor gives the descriptor, open from now on.
 func (w *waits) descriptor() (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd < 0 {
-		if w.fd = int(C.dgo_new_eventfd()); w.fd < 0 {
-			return 0, fmt.Errorf("%w: no eventfd on this system", router.ErrNotImplemented)
+	if w.bell == nil {
+		bell, err := stream.NewBell()
+		if err != nil {
+			return 0, err
 		}
+		w.bell = bell
 		for id, tk := range w.live {
 			select {
 			case <-tk.Done():
@@ -83,20 +70,18 @@ func (w *waits) descriptor() (int, error) {
 			default:
 			}
 		}
-		w.signal()
+		w.bell.Ring()
 	}
-	return w.fd, nil
+	return w.bell.Descriptor(), nil
 }
 
 // drain moves numbers of tickets that are done to dst, and tells how many.
 func (w *waits) drain(dst []uint64) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd < 0 {
+	if w.bell == nil {
 		return 0
 	}
-	var count [8]byte
-	_, _ = syscall.Read(w.fd, count[:]) // it does not block
 	rest := w.ready
 	for len(rest) > 0 && n < len(dst) {
 		if _, ok := w.live[rest[0]]; ok {
@@ -106,8 +91,8 @@ func (w *waits) drain(dst []uint64) (n int) {
 		rest = rest[1:]
 	}
 	w.ready = append(w.ready[:0], rest...)
-	if len(rest) > 0 {
-		w.signal()
+	if len(rest) == 0 {
+		w.bell.Silence()
 	}
 	return n
 }
@@ -129,10 +114,10 @@ func (w *waits) find(id uint64, take bool) (*router.Ticket, error) {
 func (w *waits) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fd >= 0 {
-		_ = syscall.Close(w.fd)
+	if w.bell != nil {
+		w.bell.Close()
 	}
-	w.fd, w.ready = -1, nil
+	w.bell, w.ready = nil, nil
 }
 
 // servedCall is call with everything behind a router's handle.
@@ -194,8 +179,8 @@ func dgo_go_router_wait(h C.dgo_router, ticket C.uint64_t, timeout C.uint32_t, c
 		if err := out(done, "done"); err != nil {
 			return err
 		}
-		if timeout > C.DGO_WAIT_MS_MAX {
-			return fmt.Errorf("%w: timeout_ms=%d, expected 0 .. %d", errArgument, uint32(timeout), C.DGO_WAIT_MS_MAX)
+		if err := checkWait(timeout); err != nil {
+			return err
 		}
 		tk, err := s.waits.find(uint64(ticket), false)
 		if err != nil {

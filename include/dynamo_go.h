@@ -47,7 +47,8 @@
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
  *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
- *              SIGPIPE, SIGURG), chained to handlers that were there before. Nothing writes to stdout or stderr.
+ *              SIGPIPE, SIGURG), chained to handlers that were there before. Nothing writes to stdout, nor, unless dgo_log
+ *              or DYN_LOG says so, to stderr.
  *   Unloading  dlclose does not unload the library.
  *
  * All functions and types are since ABI 1.
@@ -72,6 +73,7 @@ extern "C" {
 #define DGO_JSON_MAX ((size_t)1 << 30)       /* bytes of a JSON text or of an engine's payload */
 #define DGO_WORKER_IDS_MAX ((size_t)1 << 20) /* elements of allowed_worker_ids, of taints */
 #define DGO_EVENTS_MAX ((size_t)1 << 17)     /* events of one call */
+#define DGO_STREAM_ITEMS_MAX ((size_t)1 << 20) /* items of one dgo_stream_next */
 #define DGO_WAIT_MS_MAX 100u                 /* longest wait of a call that may wait */
 
 /* Status of a call. Values never change their meaning; later versions may add some. */
@@ -94,12 +96,13 @@ enum {
   DGO_FORKED = 14,              /* the process was forked after the library was loaded */
   DGO_EVENT_REFUSED = 15,       /* the event contradicts what the rank holds (unknown parent, broken chain) */
   DGO_CANNOT_CONNECT = 16,      /* an address cannot be bound or reached */
-  DGO_DISCONNECTED = 17,        /* reserved for the request plane */
-  DGO_CANCELLED = 18,           /* the request was cancelled while it waited */
+  DGO_DISCONNECTED = 17,        /* who served a stream is gone before its end */
+  DGO_CANCELLED = 18,           /* the request was cancelled while it waited, or the stream was killed */
   DGO_WORKER_ERROR = 19,        /* reserved for the request plane */
   DGO_FILE_ERROR = 20,          /* a file cannot be read or written */
   DGO_SNAPSHOT_REFUSED = 21,    /* the file is no snapshot that this router can load */
-  DGO_SESSION_MOVED = 22        /* session_affinity_mode "hard": the session's own rank cannot be chosen; ask again to tie it anew */
+  DGO_SESSION_MOVED = 22,       /* session_affinity_mode "hard": the session's own rank cannot be chosen; ask again to tie it anew */
+  DGO_ENDED = 23                /* a stream gave everything and ended well; its handle is still to be closed */
 };
 
 /* Where a failed call explains itself. Caller-owned; 512 bytes; set struct_size = sizeof(dgo_error). */
@@ -131,11 +134,11 @@ static inline dgo_string dgo_text(const char *text) {
   return s;
 }
 
-typedef uint64_t dgo_router;       /* closed by dgo_router_close */
-typedef uint64_t dgo_event_reader; /* closed by dgo_event_reader_close */
-typedef uint64_t dgo_mocker;       /* closed by dgo_mocker_close */
-typedef uint64_t dgo_publisher;    /* closed by dgo_publisher_close */
-typedef uint64_t dgo_radix_tree;   /* closed by dgo_radix_tree_close */
+typedef uint64_t dgo_router;     /* closed by dgo_router_close */
+typedef uint64_t dgo_stream;     /* closed by dgo_stream_close */
+typedef uint64_t dgo_mocker;     /* closed by dgo_mocker_close */
+typedef uint64_t dgo_publisher;  /* closed by dgo_publisher_close */
+typedef uint64_t dgo_radix_tree; /* closed by dgo_radix_tree_close */
 
 /* ---- Library ---------------------------------------------------------------------------------------------------- */
 
@@ -152,6 +155,17 @@ const char *dgo_status_name(dgo_status status);
 /* dgo_buffer_free: free what a call put into a buffer, and empty it. NULL and an empty buffer are fine, twice is fine.
  * Works after fork. */
 void dgo_buffer_free(dgo_buffer *buffer);
+
+/* dgo_log: say where the library's log goes. It goes nowhere unless the environment variable DYN_LOG had a level when the
+ * library was loaded ("info", or Dynamo's "info,module=debug", of which the part for everything counts): then to standard error.
+ * Told are workers that join and leave, every change of how complete the view of a rank is with the reason, events that are left
+ * out (at most once a minute for a rank), and faults of the library.
+ *   level  [in]  "off", "error", "warn", "info", "debug" or "trace", level_size bytes.
+ *   lines  [out] NULL: the log goes to standard error, as lines of text. Otherwise it goes to a new stream, an item a line:
+ *                {"time","level","msg",...}. 1,024 lines wait for the reader; more are dropped, and a line says how many. The
+ *                stream ends when dgo_log is called again. With "off" there is none, and 0 is written.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (too many handles). */
+dgo_status dgo_log(const char *level, size_t level_size, dgo_stream *lines, dgo_error *error);
 
 /* ---- Router ----------------------------------------------------------------------------------------------------- */
 
@@ -314,7 +328,7 @@ dgo_status dgo_router_cancel(dgo_router router, uint64_t ticket, dgo_error *erro
 
 /* dgo_router_ready_fd: a descriptor that is readable while tickets of this router are done, for an event loop. It stays the
  * router's: only poll it, and stop before dgo_router_close closes it. Linux (an eventfd).
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED (no eventfd on this system). */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (no descriptor is left). */
 dgo_status dgo_router_ready_fd(dgo_router router, int *fd, dgo_error *error);
 
 /* dgo_router_ready: which tickets are done since dgo_router_ready_fd was called first, each once or more. Take their results with
@@ -528,26 +542,71 @@ dgo_status dgo_radix_tree_close(dgo_radix_tree tree, dgo_error *error);
 dgo_status dgo_decode_batch(const char *payload, size_t payload_size, const uint64_t *seq, dgo_buffer *lines,
                             dgo_error *error);
 
-/* dgo_event_reader_open: read an engine's events as they come, connecting in the background.
+/* dgo_events_open: read an engine's events as they come, connecting in the background.
  *   endpoint  [in]  the PUB socket, "tcp://HOST:PORT" or "ipc://PATH".
  *   replay    [in]  NULL, or the replay socket: what it still holds comes first.
  *   topic     [in]  NULL for all.
- *   reader    [out] the handle; close it with dgo_event_reader_close.
+ *   events    [out] the stream. An item is what dgo_decode_batch gives of one batch. The message of its DGO_TIMEOUT ends with
+ *                   the state of the connection: "connecting", "connected", "cannot connect: why", "connection lost: why".
+ *                   1,024 items wait for the reader; the engine's socket holds, and in the end drops, what follows.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (too many handles). */
-dgo_status dgo_event_reader_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size,
-                                 const char *topic, size_t topic_size, dgo_event_reader *reader, dgo_error *error);
+dgo_status dgo_events_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size, const char *topic,
+                           size_t topic_size, dgo_stream *events, dgo_error *error);
 
-/* dgo_event_reader_next: wait for events.
- *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX.
- *   lines       [out] as dgo_decode_batch, of one or more batches.
+/* ---- Streams ----------------------------------------------------------------------------------------------------
+ *
+ * A stream gives items, byte strings of any content, in order, and last how it ended. Whoever fills it is held back while more
+ * items wait than its buffer has room for, so a reader that falls behind costs no memory. An event loop polls the descriptor
+ * and takes all that came in one call; a program without one waits in the call:
+ *
+ *     struct pollfd poll_for = {.events = POLLIN};
+ *     dgo_stream_fd(stream, &poll_for.fd, NULL);
+ *     dgo_buffer items = {.struct_size = sizeof items};
+ *     size_t ends[256], count;
+ *     for (;;) {
+ *       poll(&poll_for, 1, -1);
+ *       dgo_status status = dgo_stream_next(stream, 0, &items, ends, 256, &count, &error);
+ *       if (status == DGO_TIMEOUT) continue;                  // nothing was there after all
+ *       if (status != DGO_OK) break;                          // DGO_ENDED, or why it failed
+ *       for (size_t i = 0, start = 0; i < count; start = ends[i++]) use(items.data + start, ends[i] - start);
+ *       dgo_buffer_free(&items);
+ *     }
+ *     dgo_stream_close(stream, NULL);
+ */
+
+/* dgo_stream_next: take items, all that wait if there is room.
+ *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX: how long to wait for the first; 0 does not wait.
+ *   items       [out] the bytes of the items, one after the other.
+ *   ends        [out] NULL, or room for `capacity` values: where in items.data each ends. The first begins at 0, each other one
+ *                     where the one before it ends.
+ *   capacity    [in]  how many items to take at most, 1 .. DGO_STREAM_ITEMS_MAX.
+ *   count       [out] how many were taken, at least 1.
  * Blocks: up to timeout_ms.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_TIMEOUT (the message ends with the state of
- *          the connection: "connecting", "connected", "cannot connect: why", "connection lost: why"). */
-dgo_status dgo_event_reader_next(dgo_event_reader reader, uint32_t timeout_ms, dgo_buffer *lines, dgo_error *error);
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_TIMEOUT (nothing came in the time given), or, once
+ *          all items were taken, how the stream ended, every time: DGO_ENDED | DGO_CANCELLED (it was killed) | DGO_DISCONNECTED
+ *          (who served it is gone) | DGO_WORKER_ERROR (who served it failed). */
+dgo_status dgo_stream_next(dgo_stream stream, uint32_t timeout_ms, dgo_buffer *items, size_t *ends, size_t capacity,
+                           size_t *count, dgo_error *error);
 
-/* dgo_event_reader_close: stop reading. Closing again is DGO_OK; so is 0.
+/* dgo_stream_fd: a descriptor that is readable while dgo_stream_next has something to tell, items or the end, for an event loop. It
+ * stays the stream's: only poll it, and stop before dgo_stream_close closes it. Linux (an eventfd). It costs the process a
+ * system call for each time that the stream was found empty, not for each item.
+ *   fd  [out] the same at every call.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (no descriptor is left). */
+dgo_status dgo_stream_fd(dgo_stream stream, int *fd, dgo_error *error);
+
+/* Flags of dgo_stream_cancel. */
+#define DGO_CANCEL_KILL 1u /* end it now: items that wait are dropped */
+
+/* dgo_stream_cancel: want no more. Without a flag whoever serves the stream is asked to end it; what is on its way comes
+ * before the end. Again, or after the end, it has no effect.
+ *   flags  [in]  0 or DGO_CANCEL_KILL.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_stream_cancel(dgo_stream stream, uint32_t flags, dgo_error *error);
+
+/* dgo_stream_close: kill the stream and forget it; its descriptor is closed. Closing again is DGO_OK; so is 0.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
-dgo_status dgo_event_reader_close(dgo_event_reader reader, dgo_error *error);
+dgo_status dgo_stream_close(dgo_stream stream, dgo_error *error);
 
 /* ---- Publisher -------------------------------------------------------------------------------------------------- */
 
@@ -636,6 +695,17 @@ dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mo
  *   info  [out] JSON object.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error);
+
+/* dgo_mocker_generate: serve a request without HTTP, as the engine behind a worker does.
+ *   tokens   [in]  n_tokens token ids, at least 1.
+ *   options  [in]  JSON object, options_size bytes, or NULL: max_tokens (16), response_buffer_size (100: so many items wait for the
+ *                  reader before the answer does; 0 awaits each).
+ *   stream   [out] the answer: an item for each output token, {"token_ids":[n]}. The last one has "finish_reason" too: "length",
+ *                  or "cancelled" after dgo_stream_cancel. If the mocker is closed first, the stream ends as DGO_DISCONNECTED.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (as many requests wait as may, or too many
+ *          handles) | DGO_DISCONNECTED (the mocker is being closed). */
+dgo_status dgo_mocker_generate(dgo_mocker mocker, const uint32_t *tokens, size_t n_tokens, const char *options,
+                               size_t options_size, dgo_stream *stream, dgo_error *error);
 
 /* dgo_mocker_close: stop the engine; its requests end. Closing again is DGO_OK; so is 0.
  * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.

@@ -21,7 +21,7 @@ static void library(void) {
   CHECK(strcmp(dgo_version(), DGO_VERSION) == 0);
   CHECK(strcmp(dgo_status_name(DGO_OK), "OK") == 0);
   CHECK(strcmp(dgo_status_name(DGO_WORKER_ERROR), "WORKER_ERROR") == 0);
-  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(23) == NULL && dgo_status_name(INT32_MAX) == NULL);
+  CHECK(dgo_status_name(-1) == NULL && dgo_status_name(24) == NULL && dgo_status_name(INT32_MAX) == NULL);
   dgo_buffer_free(NULL);
   dgo_buffer empty = {.struct_size = sizeof empty};
   dgo_buffer_free(&empty);
@@ -122,11 +122,12 @@ static void handles(void) {
     if (bad[i] != 0) STATUS(DGO_BAD_HANDLE, dgo_router_close(bad[i], NULL));
   }
   dgo_buffer buffer = {.struct_size = sizeof buffer};
-  STATUS(DGO_BAD_HANDLE, dgo_event_reader_next(live, 0, &buffer, NULL));
-  STATUS(DGO_BAD_HANDLE, dgo_event_reader_close(live, NULL));
+  size_t count;
+  STATUS(DGO_BAD_HANDLE, dgo_stream_next(live, 0, &buffer, NULL, 1, &count, NULL));
+  STATUS(DGO_BAD_HANDLE, dgo_stream_close(live, NULL));
   STATUS(DGO_BAD_HANDLE, dgo_mocker_info(live, &buffer, NULL));
   STATUS(DGO_BAD_HANDLE, dgo_mocker_close(live, NULL));
-  STATUS(DGO_OK, dgo_event_reader_close(0, NULL));
+  STATUS(DGO_OK, dgo_stream_close(0, NULL));
   STATUS(DGO_OK, dgo_mocker_close(0, NULL));
   STATUS(DGO_OK, dgo_router_close(live, NULL));
 }
@@ -334,22 +335,21 @@ static void hashes(void) {
 
 static void engines(void) {
   dgo_buffer buffer = {.struct_size = sizeof buffer};
-  dgo_event_reader reader = 0;
+  dgo_stream events = 0;
+  size_t count;
   dgo_mocker mocker = 0;
   STATUS(DGO_INVALID_ARGUMENT, dgo_decode_batch(NULL, 0, NULL, &buffer, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_decode_batch("\xc1", 1, NULL, &buffer, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_decode_batch("\x90", SIZE_MAX, NULL, &buffer, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_decode_batch("\x90", 1, NULL, NULL, NULL));
-  STATUS(DGO_INVALID_ARGUMENT, dgo_event_reader_open(NULL, 0, NULL, 0, NULL, 0, &reader, NULL));
-  STATUS(DGO_INVALID_ARGUMENT, dgo_event_reader_open("tcp://h:1", 9, "x", 1, NULL, 0, &reader, NULL));
-  STATUS(DGO_INVALID_ARGUMENT, dgo_event_reader_open("tcp://h:1", 9, NULL, 0, NULL, 0, NULL, NULL));
-  STATUS(DGO_OK, dgo_event_reader_open("tcp://127.0.0.1:1", 17, NULL, 0, NULL, 0, &reader, NULL));
-  STATUS(DGO_TIMEOUT, dgo_event_reader_next(reader, 0, &buffer, NULL));
-  STATUS(DGO_INVALID_ARGUMENT, dgo_event_reader_next(reader, 101, &buffer, NULL));
-  STATUS(DGO_INVALID_ARGUMENT, dgo_event_reader_next(reader, 0, NULL, NULL));
-  STATUS(DGO_OK, dgo_event_reader_close(reader, NULL));
-  STATUS(DGO_OK, dgo_event_reader_close(reader, NULL));
-  STATUS(DGO_CLOSED, dgo_event_reader_next(reader, 0, &buffer, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_events_open(NULL, 0, NULL, 0, NULL, 0, &events, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_events_open("tcp://h:1", 9, "x", 1, NULL, 0, &events, NULL));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_events_open("tcp://h:1", 9, NULL, 0, NULL, 0, NULL, NULL));
+  STATUS(DGO_OK, dgo_events_open("tcp://127.0.0.1:1", 17, NULL, 0, NULL, 0, &events, NULL));
+  STATUS(DGO_TIMEOUT, dgo_stream_next(events, 0, &buffer, NULL, 1, &count, NULL));
+  STATUS(DGO_OK, dgo_stream_close(events, NULL));
+  STATUS(DGO_OK, dgo_stream_close(events, NULL));
+  STATUS(DGO_CLOSED, dgo_stream_next(events, 0, &buffer, NULL, 1, &count, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_mocker_new("{\"blocks\":0}", 12, &mocker, NULL));
   STATUS(DGO_INVALID_ARGUMENT, dgo_mocker_new(NULL, 0, NULL, NULL));
   STATUS(DGO_OK, dgo_mocker_new(NULL, 0, &mocker, NULL));

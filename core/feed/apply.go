@@ -19,14 +19,15 @@ type applier struct {
 
 	compares bool // a batch's content is asked for
 
-	intake *diagnose.Intake // may be nil
+	journal *journal
+	intake  *diagnose.Intake // may be nil
 }
 
 // apply never loses an event to its neighbours: whatever one of them is, the others are applied.
 func (a *applier) apply(b *batch) (d damage) {
 	defer func() {
-		if recover() != nil {
-			a.tally.add(countPanics, 1)
+		if cause := recover(); cause != nil {
+			a.panicked(cause)
 			a.reset()
 			d = panicked
 		}
@@ -126,10 +127,16 @@ func (a *applier) commit() {
 // reset empties the view. A sink that panics here has been counted by apply or the owner already, or is now.
 func (a *applier) reset() {
 	defer func() {
-		if recover() != nil {
-			a.tally.add(countPanics, 1)
+		if cause := recover(); cause != nil {
+			a.panicked(cause)
 		}
 	}()
 	a.norm.Reset()
 	a.sink.Reset(a.rank)
+}
+
+// panicked counts a panic and tells of it.
+func (a *applier) panicked(cause any) {
+	a.tally.add(countPanics, 1)
+	a.journal.panicked(cause)
 }

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -52,6 +53,9 @@ type Config struct {
 	BlockSize int    // tokens in a block; events with another size are counted, not applied
 	Sink      Sink
 	Intake    *diagnose.Intake // told of stores that the sink is not given, and of the identities of the others; nil: nobody is
+
+	// Log is told of changes of the state, of events that are left out, and of faults. Default: nobody is.
+	Log *slog.Logger
 
 	// Resume, if not nil, is where another feed of this rank stopped; the sink's view is what it was then. It must pass
 	// Position.Check. The view stays if the engine's replay shows the same batches and covers what came since; else it

@@ -112,7 +112,8 @@ func refusal(err error) (c counter, refused bool) {
 // Tally counts by fixed counters, and by the names of wire's verdicts. The zero value has counted nothing; it is safe for
 // concurrent use.
 type Tally struct {
-	fixed [counters]atomic.Uint64
+	fixed  [counters]atomic.Uint64
+	faults atomic.Uint64 // events and messages that were left out
 
 	mu       sync.Mutex
 	verdicts map[string]uint64
@@ -121,7 +122,16 @@ type Tally struct {
 func (t *Tally) add(c counter, n int) {
 	if n != 0 {
 		t.fixed[c].Add(uint64(n))
+		if leavesOut[c] {
+			t.faults.Add(1)
+		}
 	}
+}
+
+// leavesOut: what is counted was not applied, as a verdict of wire's was not.
+var leavesOut = [counters]bool{
+	countUnknownParent: true, countBadChain: true, countUnknownRank: true, countRefused: true, countOtherRank: true, countUnknownTag: true,
+	countUndecodableEvents: true, countUndecodableBatches: true, countMalformed: true,
 }
 
 // Applied counts an event that was given to an index or a Sink, and what became of it.
@@ -156,6 +166,23 @@ func (t *Tally) verdict(name string) {
 		t.verdicts = make(map[string]uint64)
 	}
 	t.verdicts[name]++
+	t.faults.Add(1)
+}
+
+// leftOut gives what was left out, by cause.
+func (t *Tally) leftOut() map[string]uint64 {
+	m := make(map[string]uint64)
+	for c, out := range leavesOut {
+		if n := t.fixed[c].Load(); out && n > 0 {
+			m[counterNames[c]] = n
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, n := range t.verdicts {
+		m[name] += n
+	}
+	return m
 }
 
 // Snapshot gives the counters that are not 0.

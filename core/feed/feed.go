@@ -51,6 +51,7 @@ func Start(cfg Config) *Feed {
 	f := &Feed{cfg: cfg, began: time.Now(), seed: rand.Uint64()}
 	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts,
 		intake: cfg.Intake, seed: f.seed, compares: cfg.Query != ""}
+	f.journal = newJournal(cfg.Log, cfg.Rank)
 	f.machine = newMachine(cfg.settings(), orders{f})
 	if cfg.Resume != nil {
 		f.resume(cfg.Resume)
@@ -118,8 +119,8 @@ func (f *Feed) guarded(step func()) {
 	f.step.Lock()
 	defer f.step.Unlock()
 	defer func() {
-		if recover() != nil {
-			f.counts.add(countPanics, 1)
+		if cause := recover(); cause != nil {
+			f.panicked(cause)
 			f.machine.resync(f.now())
 		}
 	}()
@@ -176,8 +177,10 @@ func (f *Feed) publish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if state != f.status.State {
+		f.journal.state(f.status.State, state, reason)
 		f.status.State, f.status.Since = state, time.Now()
 	}
+	f.journal.leftOut(&f.counts)
 	f.status.Reason = reason
 	f.status.LastSeq, f.status.HasSeq = f.machine.last, f.machine.hasLast
 }

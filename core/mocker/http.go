@@ -312,7 +312,7 @@ func (m *Mocker) await(r *http.Request, box *mailbox) (tokens []block.Token, p p
 			}
 		case <-r.Context().Done():
 			return nil, progress{}, false
-		case <-m.stop:
+		case <-m.ctx.Done():
 			return nil, progress{}, false
 		}
 	}

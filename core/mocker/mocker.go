@@ -55,11 +55,12 @@ type Mocker struct {
 	server  *http.Server
 	parsing chan struct{}
 	ids     atomic.Uint64
-	wake    chan struct{} // holds an item when the next due time may be earlier than run thinks
-	stop    chan struct{}
+	wake    chan struct{}   // holds an item when the next due time may be earlier than run thinks
+	ctx     context.Context // done when the engine is closed
+	stop    context.CancelFunc
 	once    sync.Once
 	closed  error
-	owned   sync.WaitGroup // run, serve
+	owned   sync.WaitGroup // run, serve, answers
 
 	mu        sync.Mutex
 	scheduler *scheduler
@@ -92,7 +93,6 @@ func New(cfg Config) (*Mocker, error) {
 		events:    events,
 		parsing:   make(chan struct{}, parseParallel),
 		wake:      make(chan struct{}, 1),
-		stop:      make(chan struct{}),
 		scheduler: newScheduler(cfg.rates()),
 		info: Info{
 			Model:     cfg.Model,
@@ -105,6 +105,7 @@ func New(cfg Config) (*Mocker, error) {
 			Blocks:    cfg.Blocks,
 		},
 	}
+	m.ctx, m.stop = context.WithCancel(context.Background())
 	m.server = &http.Server{
 		Handler:     m.routes(),
 		ReadTimeout: readTimeout,
@@ -122,8 +123,10 @@ func (m *Mocker) Info() Info { return m.info }
 // Close stops the engine: running requests are cut off. It is idempotent.
 func (m *Mocker) Close() error {
 	m.once.Do(func() {
-		close(m.stop)
-		// Handlers see stop and return; what then still hangs on a peer is cut off.
+		m.mu.Lock() // none enters any more
+		m.stop()
+		m.mu.Unlock()
+		// Handlers see it and return; what then still hangs on a peer is cut off.
 		patience, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		_ = m.server.Shutdown(patience)
@@ -142,7 +145,7 @@ func (m *Mocker) run() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-m.stop:
+		case <-m.ctx.Done():
 			return
 		case <-m.wake:
 		case <-timer.C:

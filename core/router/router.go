@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,9 @@ type Options struct {
 	// PrefillModel replaces router_prefill_load_model. It is called by whoever books, under the router's lock: it must be quick
 	// and must not call the router.
 	PrefillModel schedule.PrefillModel
+
+	// Log is told of workers that join and leave, of what happens to the view of each rank, and of faults; nil: nobody is.
+	Log *slog.Logger
 }
 
 // DefaultRequestExpiry is Dynamo's: a request without progress for so long is taken to be an orphan.
@@ -46,7 +50,8 @@ type Router struct {
 	config    Config
 	weights   schedule.Weights
 	clock     func() time.Time
-	now       func() int64  // monotonic nanoseconds, for the ledger
+	now       func() int64 // monotonic nanoseconds, for the ledger
+	log       *slog.Logger
 	index     index.Index   // of the device tier
 	tiers     *tier.Tiers   // below it
 	ignored   atomic.Uint64 // events of foreign caches, or of a router without events
@@ -104,6 +109,9 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	if options.RequestExpiry == 0 {
 		options.RequestExpiry = DefaultRequestExpiry
 	}
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
 	seed := rand.Uint64()
 	if options.Seed != nil {
 		seed = *options.Seed
@@ -114,6 +122,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		weights:   config.Weights(),
 		clock:     options.Clock,
 		now:       elapsed,
+		log:       options.Log,
 		index:     index.New(index.Options{MaxBytes: config.share(forDevice)}),
 		tiers:     tier.New(config.share(forTiers)),
 		answers:   feed.NewLimiter(maxAnswers),

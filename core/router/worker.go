@@ -192,8 +192,9 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.forget(r.waitingFor(0, true))
 	}
 	claimed := r.claim(spec.ID, resolved)
+	joins := w == nil
 	r.mu.Lock()
-	if w == nil {
+	if joins {
 		w = &workerState{ranks: make(map[uint32]*rank)}
 		r.workers[spec.ID] = w
 	}
@@ -216,6 +217,9 @@ func (r *Router) AddWorker(spec Worker) error {
 	r.settle()
 	r.mu.Unlock()
 	r.retire(gone)
+	if joins {
+		r.log.Info("worker joined", "worker_id", spec.ID, "ranks", len(resolved), "kv_events", spec.KVEvents.String())
+	}
 	return nil
 }
 
@@ -235,7 +239,7 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 	}
 	if e.events != "" && r.config.UseKVEvents {
 		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Query: e.query, Topic: w.spec.Topic,
-			BlockSize: r.blockSize, Sink: sink{r, k, counting(e)}, Intake: &k.intake, Resume: resume, Limit: r.answers})
+			BlockSize: r.blockSize, Sink: sink{r, k, counting(e)}, Intake: &k.intake, Resume: resume, Limit: r.answers, Log: r.log})
 	}
 	w.ranks[dp] = k
 }
@@ -340,6 +344,7 @@ func (r *Router) RemoveWorker(id uint64) error {
 	r.mu.Unlock()
 	r.retire(gone)
 	r.forget(r.waitingFor(id, false))
+	r.log.Info("worker left", "worker_id", id, "ranks", len(gone))
 	return nil
 }
 

@@ -6,44 +6,36 @@ package tail
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
-)
-
-// Errors of a Reader; a bad endpoint is zmq.ErrEndpoint.
-var (
-	// ErrTimeout: nothing came in the time given. Ask again. The text after it is the state of the connection: "connecting",
-	// "connected", "cannot connect: why", or "connection lost: why"; the last two are tried again.
-	ErrTimeout = errors.New("nothing came in time")
-	// ErrClosed: the reader was closed.
-	ErrClosed = errors.New("reader is closed")
 )
 
 // connected is the state of a connection that stands.
 const connected = "connected"
 
-// chunkBytes is how much text one Next may gather before it returns.
-const chunkBytes = 1 << 20
+// buffered is how many batches may wait for the consumer before the engine's wait in its connection.
+const buffered = 1024
 
-// Reader follows one engine. Its methods are safe for concurrent use; its goroutines end when ctx does.
+// Reader follows one engine: its stream's items are the lines of a batch each. While nothing comes the stream tells the state of
+// the connection: "connecting", "connected", "cannot connect: why", or "connection lost: why"; the last two are tried again.
 type Reader struct {
+	*stream.Stream
 	replay string
 	live   *zmq.Subscriber
 	ctx    context.Context
 	cancel context.CancelFunc
-	owned  sync.WaitGroup
+	owned  sync.WaitGroup // run, and the replays that it starts
 
-	mu       sync.Mutex      // one caller of Next at a time; guards what follows
+	// Of run alone.
 	replayed <-chan numbered // what the replay gives, closed at its end; nil when there is none
 	seen     uint64          // batches below it were shown by this connection's replay
 	start    uint64          // where the next replay begins
-	state    string          // of the live connection, as ErrTimeout tells it
+	state    string
 }
 
 // numbered is the text of a batch. Without known, seq means nothing.
@@ -63,8 +55,10 @@ func Open(endpoint, replay, topic string) (*Reader, error) {
 			return nil, err
 		}
 	}
-	r := &Reader{replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{}), state: "connecting"}
+	r := &Reader{Stream: stream.New(buffered), replay: replay, live: zmq.Subscribe(endpoint, []string{topic}, zmq.Options{})}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.setState("connecting")
+	r.owned.Go(r.run)
 	return r, nil
 }
 
@@ -81,39 +75,38 @@ func checkReadable(name, endpoint string) error {
 
 // Close stops following. It is idempotent.
 func (r *Reader) Close() {
+	r.Stream.Close()
 	r.cancel()
 	r.live.Close()
-	r.mu.Lock() // the last Next may have started a replay
-	defer r.mu.Unlock()
 	r.owned.Wait()
 }
 
-// Next gives the lines of what came, waiting up to timeout for the first. Errors: ErrTimeout, ErrClosed.
-func (r *Reader) Next(timeout time.Duration) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	var lines []byte
-	for len(lines) == 0 || len(lines) < chunkBytes && r.waiting() {
+func (r *Reader) setState(text string) {
+	r.state = text
+	r.SetState(text)
+}
+
+// run sends what comes until the consumer wants no more.
+func (r *Reader) run() {
+	defer r.End(nil)
+	defer r.cancel()
+	for {
+		var lines []byte
 		select {
 		case batch, more := <-r.replayed:
-			lines = append(lines, r.replayedBatch(batch, more)...)
+			lines = r.replayedBatch(batch, more)
 		case event, more := <-r.liveEvents():
 			if !more {
-				return nil, ErrClosed
+				return
 			}
-			lines = append(lines, r.liveEvent(event)...)
-		case <-r.ctx.Done():
-			return nil, ErrClosed
-		case <-timer.C:
-			if len(lines) == 0 {
-				return nil, fmt.Errorf("%w: %s", ErrTimeout, r.state)
-			}
-			return lines, nil
+			lines = r.liveEvent(event)
+		case <-r.Stopping():
+			return
+		}
+		if len(lines) > 0 && r.Send(r.ctx, lines) != nil {
+			return
 		}
 	}
-	return lines, nil
 }
 
 // liveEvents is nil while a replay runs: live batches wait behind it.
@@ -123,9 +116,6 @@ func (r *Reader) liveEvents() <-chan zmq.Event {
 	}
 	return r.live.Events()
 }
-
-// waiting tells whether something can be taken without waiting.
-func (r *Reader) waiting() bool { return len(r.replayed) > 0 || len(r.liveEvents()) > 0 }
 
 func (r *Reader) replayedBatch(batch numbered, more bool) []byte {
 	if !more {
@@ -141,7 +131,8 @@ func (r *Reader) replayedBatch(batch numbered, more bool) []byte {
 func (r *Reader) liveEvent(event zmq.Event) []byte {
 	switch event.Kind {
 	case zmq.Connected:
-		r.seen, r.state = 0, connected
+		r.seen = 0
+		r.setState(connected)
 		if r.replay != "" {
 			batches, start := make(chan numbered, 64), r.start
 			r.replayed = batches
@@ -152,7 +143,7 @@ func (r *Reader) liveEvent(event zmq.Event) []byte {
 		if r.state == connected {
 			lost = "connection lost: "
 		}
-		r.state = lost + event.Err.Error()
+		r.setState(lost + event.Err.Error())
 	case zmq.Message:
 		message, err := wire.ParseLive(event.Frames)
 		switch {

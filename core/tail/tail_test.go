@@ -2,6 +2,7 @@ package tail_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -12,17 +13,27 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/publish"
+	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/tail"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
+
+// nextLines gives the lines that came, waiting for the first.
+func nextLines(r *tail.Reader, timeout time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	var b stream.Batch
+	err := r.Next(ctx, &b, 100)
+	return b.Data, err
+}
 
 // read gathers lines until done.
 func read(t *testing.T, r *tail.Reader, rows []map[string]any, done func([]map[string]any) bool) []map[string]any {
 	t.Helper()
 	for give := time.Now().Add(20 * time.Second); !done(rows); {
 		require.True(t, time.Now().Before(give), "%d lines", len(rows))
-		lines, err := r.Next(50 * time.Millisecond)
-		if errors.Is(err, tail.ErrTimeout) {
+		lines, err := nextLines(r, 50*time.Millisecond)
+		if errors.Is(err, stream.ErrEmpty) {
 			continue
 		}
 		require.NoError(t, err)
@@ -72,8 +83,8 @@ func TestReplayThenLiveWithoutRepetition(t *testing.T) {
 		require.Equal(t, "stored", row["type"])
 	}
 	r.Close()
-	_, err = r.Next(time.Millisecond)
-	require.ErrorIs(t, err, tail.ErrClosed)
+	_, err = nextLines(r, time.Millisecond)
+	require.ErrorIs(t, err, stream.ErrClosed)
 }
 
 func TestTheStateOfTheConnectionIsTold(t *testing.T) {
@@ -84,9 +95,9 @@ func TestTheStateOfTheConnectionIsTold(t *testing.T) {
 	defer r.Close()
 	until := func(state string) {
 		require.Eventually(t, func() bool {
-			_, err := r.Next(time.Millisecond)
-			require.ErrorIs(t, err, tail.ErrTimeout)
-			return strings.HasPrefix(err.Error(), tail.ErrTimeout.Error()+": "+state)
+			_, err := nextLines(r, time.Millisecond)
+			require.ErrorIs(t, err, stream.ErrEmpty)
+			return strings.HasPrefix(err.Error(), stream.ErrEmpty.Error()+": "+state)
 		}, 20*time.Second, time.Millisecond, state)
 	}
 	until("connected")
@@ -104,8 +115,8 @@ func TestSilenceAndBadEndpoints(t *testing.T) {
 	r, err := tail.Open("tcp://127.0.0.1:9", "", "")
 	require.NoError(t, err, "a port that does not answer is followed all the same")
 	defer r.Close()
-	_, err = r.Next(time.Millisecond)
-	require.ErrorIs(t, err, tail.ErrTimeout)
+	_, err = nextLines(r, time.Millisecond)
+	require.ErrorIs(t, err, stream.ErrEmpty)
 	for _, bad := range []string{"", "localhost:5557", "tcp://*:5557", "tcp://h:0", "http://h:1"} {
 		_, err := tail.Open(bad, "", "")
 		require.ErrorIs(t, err, zmq.ErrEndpoint, bad)

@@ -30,6 +30,7 @@ static const struct {
     {DGO_FILE_ERROR, "FileError"},
     {DGO_SNAPSHOT_REFUSED, "SnapshotRefused"},
     {DGO_SESSION_MOVED, "SessionMoved"},
+    {DGO_ENDED, "DynamoError"}, /* never raised: a stream's end is no error */
 };
 
 /* error_class: new reference to a class of dynamo_go._errors, or NULL with an exception. */

@@ -18,9 +18,11 @@ PyObject *decode_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
   return status == DGO_OK ? take_buffer(&buffer) : raise_status(status, &error);
 }
 
+#define MOST_BATCHES 256 /* whose lines one next() gives */
+
 typedef struct {
   PyObject_HEAD
-  dgo_event_reader handle; /* set once */
+  dgo_stream handle; /* set once */
   char state[504];         /* what the last timeout said, read and written under the GIL */
 } reader_object;
 
@@ -37,7 +39,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
   NEW_ERROR(error);
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = dgo.event_reader_open(e.data, e.size, r.data, r.size, t.data, t.size, &self->handle, &error);
+  status = dgo.events_open(e.data, e.size, r.data, r.size, t.data, t.size, &self->handle, &error);
   Py_END_ALLOW_THREADS
   if (status == DGO_OK) return (PyObject *)self;
   Py_DECREF(self);
@@ -48,7 +50,7 @@ static void reader_dealloc(reader_object *self) {
   PyTypeObject *type = Py_TYPE(self);
   if (self->handle != 0) {
     Py_BEGIN_ALLOW_THREADS
-    dgo.event_reader_close(self->handle, NULL);
+    dgo.stream_close(self->handle, NULL);
     Py_END_ALLOW_THREADS
   }
   type->tp_free((PyObject *)self);
@@ -61,9 +63,10 @@ static PyObject *reader_next(reader_object *self, PyObject *timeout) {
   if (to_u32(timeout, "timeout_ms", &timeout_ms) < 0) return NULL;
   NEW_BUFFER(buffer);
   NEW_ERROR(error);
+  size_t count;
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = dgo.event_reader_next(self->handle, timeout_ms, &buffer, &error);
+  status = dgo.stream_next(self->handle, timeout_ms, &buffer, NULL, MOST_BATCHES, &count, &error);
   Py_END_ALLOW_THREADS
   if (status == DGO_TIMEOUT) {
     memcpy(self->state, error.message, sizeof self->state);
@@ -83,7 +86,7 @@ static PyObject *reader_close(reader_object *self, PyObject *Py_UNUSED(unused)) 
   NEW_ERROR(error);
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = dgo.event_reader_close(self->handle, &error);
+  status = dgo.stream_close(self->handle, &error);
   Py_END_ALLOW_THREADS
   if (status != DGO_OK) return raise_status(status, &error);
   Py_RETURN_NONE;

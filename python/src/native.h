@@ -15,6 +15,7 @@
   X(version)                   \
   X(status_name)               \
   X(buffer_free)               \
+  X(log)                       \
   X(router_new)                \
   X(router_close)              \
   X(router_add_worker)         \
@@ -45,11 +46,14 @@
   X(compute_block_hashes)      \
   X(compute_sequence_hashes)   \
   X(decode_batch)              \
-  X(event_reader_open)         \
-  X(event_reader_next)         \
-  X(event_reader_close)        \
+  X(events_open)               \
+  X(stream_next)               \
+  X(stream_fd)                 \
+  X(stream_cancel)             \
+  X(stream_close)              \
   X(mocker_new)                \
   X(mocker_info)               \
+  X(mocker_generate)           \
   X(mocker_close)              \
   X(publisher_new)             \
   X(publisher_publish)         \
