@@ -74,7 +74,7 @@ func busy(n int) (*load.Ledger, *workload.Active) {
 func booking(k, slot int, requests *workload.Active) load.Booking {
 	return load.Booking{
 		ID: "request-" + strconv.Itoa(k), Slot: worker.Slot(slot), Rank: worker.Rank{ID: uint64(slot)},
-		Sequences: requests.Request(k), PrefillTokens: 1024,
+		Blocks: requests.Request(k), PrefillTokens: 1024,
 	}
 }
 
@@ -105,7 +105,7 @@ func addFree(n int) measurement {
 // potentialLoads measures what each worker would be busy with if it took a request of 128 blocks.
 func potentialLoads(n int) measurement {
 	l, requests := busy(n)
-	queries := make([][]block.SequenceHash, 64)
+	queries := make([][]block.Hash, 64)
 	for k := range queries {
 		queries[k] = requests.Request(9_000_000 + k)
 	}
@@ -170,10 +170,10 @@ func (q *requests) serve(n int) float64 {
 	for i := range prompts {
 		prompts[i] = q.prompts.Prompt()
 	}
-	request := router.Request{Book: true}
+	request, id := router.Request{Book: true}, []byte("request-")
 	return spent(func() {
 		for _, prompt := range prompts {
-			request.ID, request.Tokens = "request-"+strconv.Itoa(q.next), prompt
+			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
 			q.next++
 			_, err := q.router.BestWorker(&request)
 			must(err)

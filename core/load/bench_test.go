@@ -13,20 +13,20 @@ import (
 
 // active gives a ledger in the steady state of the peers' workload `active`: 16 requests per worker, each of 128 blocks, of
 // which 64 are a shared prefix; and more requests of that kind.
-func active(workers, more int, modeled bool) (*load.Ledger, [][]block.SequenceHash) {
+func active(workers, more int, modeled bool) (*load.Ledger, [][]block.Hash) {
 	l := load.New(load.Options{})
 	source := workload.NewActive()
 	n := workers * workload.ActivePerWorker
 	for k := range n {
 		b := load.Booking{
-			ID: fmt.Sprintf("req-%d", k), Slot: worker.Slot(k % workers), Sequences: source.Request(k), PrefillTokens: 1024,
+			ID: fmt.Sprintf("req-%d", k), Slot: worker.Slot(k % workers), Blocks: source.Request(k), PrefillTokens: 1024,
 			PrefillModeled: modeled, PrefillNanos: 1e15,
 		}
 		if err := l.Book(b, 0); err != nil {
 			panic(err)
 		}
 	}
-	prompts := make([][]block.SequenceHash, more)
+	prompts := make([][]block.Hash, more)
 	for k := range prompts {
 		prompts[k] = source.Request(9_000_000 + k)
 	}
@@ -48,7 +48,7 @@ func BenchmarkLife(b *testing.B) {
 			do   func(i int)
 		}{
 			{"add", func(i int) {
-				_ = l.Book(load.Booking{ID: ids[i], Slot: worker.Slot(i * 7919 % workers), Sequences: prompts[i], PrefillTokens: 1024}, 1)
+				_ = l.Book(load.Booking{ID: ids[i], Slot: worker.Slot(i * 7919 % workers), Blocks: prompts[i], PrefillTokens: 1024}, 1)
 			}},
 			{"prefill_complete", func(i int) { _ = l.PrefillComplete(ids[i], 1) }},
 			{"output_block", func(i int) { _ = l.AddOutputBlocks(ids[i], 1, &half, 1) }},

@@ -32,7 +32,7 @@
 // reads no clock: now is nanoseconds on any clock of the caller, and the ledger's time is the latest it was given: it does
 // not go back. Queries answer as of then. Once warm nothing allocates; Loads is an array by slot that is read in place.
 //
-// Structure: a radix tree over sequence hashes whose edges hold runs of hashes, shared by all slots; each edge lists its
+// Structure: a radix tree over block hashes whose edges hold runs of hashes, shared by all slots; each edge lists its
 // holders as (slot, requests, weight), and a request keeps only the node where its prompt ends. There is no table per
 // block: booking 256 blocks of which 250 are shared costs the walk and one edge of six. The tree compares whole runs and
 // trusts no hash, so arbitrary hashes are counted right. Requests are linked by deadline, by slot and, while they prefill,

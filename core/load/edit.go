@@ -7,7 +7,8 @@ import (
 )
 
 // insert adds a leaf without holders under parent. The caller adds the first holder at once (I1).
-func (t *tree) insert(parent nodeID, run []block.SequenceHash) nodeID {
+func (t *tree) insert(parent nodeID, run []block.Hash) nodeID {
+	t.edits++
 	id := t.newNode()
 	n := &t.nodes[id]
 	n.hashes = append(t.pool.get(len(run)), run...)
@@ -22,6 +23,7 @@ func (t *tree) insert(parent nodeID, run []block.SequenceHash) nodeID {
 // split cuts an edge after k of its blocks. The lower part keeps the id, because requests end there; the upper part is a
 // new node, which is returned.
 func (t *tree) split(lower nodeID, k int) nodeID {
+	t.edits++
 	upper := t.newNode()
 	n, u := &t.nodes[lower], &t.nodes[upper]
 	u.holders = append(u.holders, n.holders...)
@@ -53,6 +55,7 @@ func (t *tree) merge(upper nodeID) nodeID {
 	if len(n.hashes) > mergeMax || !slices.Equal(u.holders, n.holders) {
 		return upper
 	}
+	t.edits++
 	t.heads.remove(t.hash(upper, n.hashes[0]), uint32(lower))
 	t.heads.replace(t.hash(u.parent, u.hashes[0]), uint32(upper), uint32(lower))
 	t.nodes[u.parent].xor ^= upper ^ lower
@@ -66,6 +69,7 @@ func (t *tree) merge(upper nodeID) nodeID {
 
 // remove takes out a node without holders; I4 says that it has no children.
 func (t *tree) remove(id nodeID) {
+	t.edits++
 	n := &t.nodes[id]
 	t.heads.remove(t.hash(n.parent, n.hashes[0]), uint32(id))
 	p := &t.nodes[n.parent]
@@ -94,4 +98,34 @@ func (t *tree) recycle(id nodeID) {
 	}
 	t.nodes[id] = node{holders: holders[:0]}
 	t.unused = append(t.unused, id)
+}
+
+// chain turns the block hashes of all nodes into the sequence hashes that they chain to, parents first.
+func (t *tree) chain() {
+	t.edits++
+	t.heads = newTable()
+	done := make([]bool, len(t.nodes))
+	done[root] = true
+	for _, id := range t.unused {
+		done[id] = true
+	}
+	var way []nodeID
+	for i := range t.nodes {
+		for at := nodeID(i); !done[at]; at = t.nodes[at].parent {
+			way = append(way, at)
+		}
+		for ; len(way) > 0; way = way[:len(way)-1] {
+			at := way[len(way)-1]
+			n := &t.nodes[at]
+			above := t.nodes[n.parent].hashes
+			for k, h := range n.hashes {
+				if len(above) > 0 { // else the prompt begins
+					n.hashes[k] = block.Hash(block.Extend(block.SequenceHash(above[len(above)-1]), h))
+				}
+				above = n.hashes[:k+1]
+			}
+			t.heads.add(t.hash(n.parent, n.hashes[0]), uint32(at))
+			done[at] = true
+		}
+	}
 }

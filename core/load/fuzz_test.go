@@ -57,6 +57,8 @@ type pair struct {
 	ledger *load.Ledger
 	model  *model.Ledger
 	now    int64
+
+	chained bool // the ledger is given sequence hashes; the model always block hashes
 }
 
 func newPair(t testing.TB, m mode, longest int) *pair {
@@ -73,7 +75,7 @@ func (p *pair) step(op, a, b, c byte) {
 	case 0, 1, 2:
 		booking := p.booking(op, b, c)
 		booking.ID, booking.Slot, booking.Rank = id, slot, worker.Rank{ID: uint64(slot)}
-		p.same(p.ledger.Book(booking, p.now), p.model.Book(booking, p.now))
+		p.book(booking, c)
 	case 3:
 		if op >= 128 {
 			require.Equal(p.t, p.model.RemoteFree(id, slot, load.Origin(c%3), p.now), p.ledger.RemoteFree(id, slot, load.Origin(c%3), p.now))
@@ -110,9 +112,38 @@ func (p *pair) step(op, a, b, c byte) {
 			require.Equal(p.t, p.model.DropOrigin(origin, p.now), p.ledger.DropOrigin(origin, p.now))
 		case c < 40:
 			p.ledger.Reserve(int(a) % 8)
+		case c == 40 && !p.chained:
+			p.ledger.Chain()
+			p.chained = true
 		}
 	}
 	p.compare(id, prompt(c, a, p.prompt))
+}
+
+// book books, half of the time after a query for the same blocks, after which sometimes another request ends.
+func (p *pair) book(booking load.Booking, c byte) {
+	other := fmt.Sprintf("r%d", c%16)
+	given := booking
+	given.Blocks = p.named(booking.Blocks)
+	if given.Walked = c%2 == 1; given.Walked {
+		p.ledger.Matched(make([]uint32, fuzzSlots), given.Blocks)
+		if c%8 == 7 {
+			p.same(p.ledger.Free(other, p.now), p.model.Free(other, p.now))
+		}
+	}
+	p.same(p.ledger.Book(given, p.now), p.model.Book(booking, p.now))
+}
+
+// named gives blocks as the ledger is to be given them.
+func (p *pair) named(blocks []block.Hash) []block.Hash {
+	if !p.chained {
+		return blocks
+	}
+	var names []block.Hash
+	for _, s := range block.Sequences(nil, blocks) {
+		names = append(names, block.Hash(s))
+	}
+	return names
 }
 
 func (p *pair) booking(op, b, c byte) load.Booking {
@@ -123,7 +154,7 @@ func (p *pair) booking(op, b, c byte) load.Booking {
 	switch seq := prompt(b/fuzzSlots, c, p.prompt); {
 	case !p.mode.blocks:
 	case p.mode.reuse && op%16 < 8:
-		out.Sequences, out.Private = seq, int(op/8)%3
+		out.Blocks, out.Private = seq, int(op/8)%3
 	default:
 		out.Private = len(seq)
 	}
@@ -139,19 +170,19 @@ func (p *pair) booking(op, b, c byte) load.Booking {
 
 // prompt gives one of several families of hashes: a shared chain, chains that leave it at different depths, and
 // sequences that repeat hashes or meet again after they differed.
-func prompt(family, length byte, longest int) []block.SequenceHash {
+func prompt(family, length byte, longest int) []block.Hash {
 	n := int(length) % longest
-	seq := make([]block.SequenceHash, n)
+	seq := make([]block.Hash, n)
 	for i := range seq {
 		switch fork := int(family%8) * longest / 11; {
 		case family%16 == 15:
-			seq[i] = block.SequenceHash(i % 3)
+			seq[i] = block.Hash(i % 3)
 		case i == fork && family >= 32:
-			seq[i] = block.SequenceHash(1000 + uint64(family))
+			seq[i] = block.Hash(1000 + uint64(family))
 		case i > fork && family >= 128:
-			seq[i] = block.SequenceHash(2000 + uint64(family)*100 + uint64(i))
+			seq[i] = block.Hash(2000 + uint64(family)*100 + uint64(i))
 		default:
-			seq[i] = block.SequenceHash(i + 1)
+			seq[i] = block.Hash(i + 1)
 		}
 	}
 	return seq
@@ -184,11 +215,11 @@ type known struct {
 	scheduled bool
 }
 
-func (p *pair) compare(id string, query []block.SequenceHash) {
+func (p *pair) compare(id string, query []block.Hash) {
 	var got, want [fuzzSlots + 1]seen
 	var gotDepth, wantDepth [fuzzSlots]uint32
 	gotDepth[1] = 99 // left over
-	p.ledger.Matched(gotDepth[:], query)
+	p.ledger.Matched(gotDepth[:], p.named(query))
 	p.model.Matched(wantDepth[:], query)
 	loads := p.ledger.Loads()
 	for i := range got {

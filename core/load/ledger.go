@@ -29,10 +29,11 @@ type Options struct {
 type Booking struct {
 	ID            string
 	Slot          worker.Slot
-	Rank          worker.Rank          // names the slot in messages
-	Sequences     []block.SequenceHash // the prompt's full blocks, shared by prefix; borrowed for the call
-	Private       int                  // further prompt blocks that no other request shares (KV reuse not assumed)
-	PrefillTokens int                  // prompt tokens to compute until PrefillComplete
+	Rank          worker.Rank  // names the slot in messages
+	Blocks        []block.Hash // the prompt's full blocks, shared by prefix; borrowed for the call. See Chain
+	Walked        bool         // Blocks are those that Matched was asked for last: it knows the way
+	Private       int          // further prompt blocks that no other request shares (KV reuse not assumed)
+	PrefillTokens int          // prompt tokens to compute until PrefillComplete
 
 	// PrefillNanos is how long the prefill should take, if PrefillModeled: then its tokens decay as time passes. At least 0;
 	// without effect if PrefillTokens is 0.
@@ -116,7 +117,7 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	}
 	l.late.forget(b.ID)
 	l.grow(b.Slot)
-	leaf, added := l.tree.acquire(b.Slot, b.Sequences)
+	leaf, added := l.tree.acquire(b.Slot, b.Blocks, b.Walked)
 	i := l.newRequest()
 	r := &l.requests[i]
 	*r = request{
@@ -234,11 +235,15 @@ func (l *Ledger) NextExpiry() (at int64, ok bool) {
 	return l.requests[i].deadline, i != 0
 }
 
-// Matched fills dst, by slot, with the length of the longest prefix of seqs that requests of the slot hold. Slots beyond
+// Chain renames all blocks that are booked: from their block hashes to the sequence hashes that those chain to. From then on it
+// takes sequence hashes, in bookings and queries. It is for routers that share load: they tell each other these.
+func (l *Ledger) Chain() { l.tree.chain() }
+
+// Matched fills dst, by slot, with the length of the longest prefix of blocks that requests of the slot hold. Slots beyond
 // len(dst) are left out.
-func (l *Ledger) Matched(dst []uint32, seqs []block.SequenceHash) {
+func (l *Ledger) Matched(dst []uint32, blocks []block.Hash) {
 	clear(dst)
-	l.tree.matched(dst, seqs)
+	l.tree.matched(dst, blocks)
 }
 
 // check refuses what does not fit the limits, so that no sum can overflow.
@@ -258,7 +263,7 @@ func (l *Ledger) check(b *Booking) error {
 		value, room int64
 		what        string
 	}{
-		{int64(b.Private), maxSlotBlocks - t.blocks - int64(len(b.Sequences)), "private blocks"},
+		{int64(b.Private), maxSlotBlocks - t.blocks - int64(len(b.Blocks)), "private blocks"},
 		{int64(b.PrefillTokens), maxSlotTokens - t.prefill.tokens, "prefill tokens"},
 		{b.PrefillNanos, maxSlotNanos - t.prefill.nanos, "prefill nanoseconds"},
 	} {

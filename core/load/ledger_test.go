@@ -14,39 +14,39 @@ import (
 
 const second = int64(1_000_000_000)
 
-func seqs(hashes ...uint64) []block.SequenceHash {
-	out := make([]block.SequenceHash, len(hashes))
+func seqs(hashes ...uint64) []block.Hash {
+	out := make([]block.Hash, len(hashes))
 	for i, h := range hashes {
-		out[i] = block.SequenceHash(h)
+		out[i] = block.Hash(h)
 	}
 	return out
 }
 
 // chain gives n hashes of a family: families differ from their first block on.
-func chain(family uint64, n int) []block.SequenceHash {
-	out := make([]block.SequenceHash, n)
+func chain(family uint64, n int) []block.Hash {
+	out := make([]block.Hash, n)
 	for i := range out {
-		out[i] = block.SequenceHash(family<<32 | uint64(i+1))
+		out[i] = block.Hash(family<<32 | uint64(i+1))
 	}
 	return out
 }
 
-func matched(l *load.Ledger, slots int, query []block.SequenceHash) []uint32 {
+func matched(l *load.Ledger, slots int, query []block.Hash) []uint32 {
 	dst := make([]uint32, slots)
 	l.Matched(dst, query)
 	return dst
 }
 
 // potential gives the blocks a slot would hold if it took the prompt.
-func potential(l *load.Ledger, slot worker.Slot, prompt []block.SequenceHash) int64 {
+func potential(l *load.Ledger, slot worker.Slot, prompt []block.Hash) int64 {
 	return l.Load(slot).ActiveBlocks + int64(len(prompt)) - int64(matched(l, int(slot)+1, prompt)[slot])
 }
 
 // The worked example of Dynamo's active sequences, seen on its slot tracker (4-token blocks).
 func TestSharedPrefixCountsOnce(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "r1", Sequences: seqs(1, 2, 3), PrefillTokens: 12}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "r2", Sequences: seqs(1, 2, 9), PrefillTokens: 4}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "r1", Blocks: seqs(1, 2, 3), PrefillTokens: 12}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "r2", Blocks: seqs(1, 2, 9), PrefillTokens: 4}, 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
 	require.Equal(t, []uint32{2, 0}, matched(l, 2, seqs(1, 2, 5)))
@@ -66,7 +66,7 @@ func TestSharedPrefixCountsOnce(t *testing.T) {
 func TestOutputBlocksDecay(t *testing.T) {
 	half, whole, bad := 0.5, 1.0, math.NaN()
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 4)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 4)}, 0))
 	require.NoError(t, l.AddOutputBlocks("a", 1, &half, 0))
 	require.EqualValues(t, 3, l.Load(0).ActiveBlocks)
 	require.NoError(t, l.AddOutputBlocks("a", 1, nil, 0))
@@ -88,9 +88,9 @@ func TestOutputBlocksDecay(t *testing.T) {
 func TestDecaySparesSharedBlocks(t *testing.T) {
 	tenth := 0.1
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: seqs(1, 2, 3, 4)}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "b", Sequences: seqs(1, 2)}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "c", Slot: 1, Sequences: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "b", Blocks: seqs(1, 2)}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "c", Slot: 1, Blocks: seqs(1, 2, 3, 4)}, 0))
 	require.NoError(t, l.AddOutputBlocks("a", 8, &tenth, 0))
 	require.EqualValues(t, 3, l.Load(0).ActiveBlocks, "2 shared, and 10 at 0.1")
 	require.EqualValues(t, 4, l.Load(1).ActiveBlocks, "another slot's blocks are its own")
@@ -116,8 +116,8 @@ func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
 	require.ErrorIs(t, l.PrefillComplete("ghost", 0), load.ErrRequestNotFound)
 	require.ErrorContains(t, l.Free("ghost", 0), `"ghost"`)
 
-	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 10), PrefillTokens: 160}, 0))
-	err := l.Book(load.Booking{ID: "a", Slot: 1, Sequences: chain(2, 3), PrefillTokens: 9}, 0)
+	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 160}, 0))
+	err := l.Book(load.Booking{ID: "a", Slot: 1, Blocks: chain(2, 3), PrefillTokens: 9}, 0)
 	require.ErrorIs(t, err, load.ErrDuplicateRequest)
 	require.Equal(t, load.Load{ActivePrefillTokens: 160, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
@@ -129,7 +129,7 @@ func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
 	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound)
 	require.ErrorIs(t, l.PrefillComplete("a", 0), load.ErrRequestNotFound)
 
-	require.NoError(t, l.Book(load.Booking{ID: "", Sequences: chain(1, 2), PrefillTokens: 32}, 0), "the empty id is an id")
+	require.NoError(t, l.Book(load.Booking{ID: "", Blocks: chain(1, 2), PrefillTokens: 32}, 0), "the empty id is an id")
 	require.NoError(t, l.Free("", 0), "free before prefill is complete")
 	require.Equal(t, load.Load{}, l.Load(0))
 	load.Check(t, l)
@@ -144,7 +144,7 @@ func TestDuplicateNamesTheWorker(t *testing.T) {
 // https://github.com/ai-dynamo/dynamo/pull/1895 https://github.com/ai-dynamo/dynamo/issues/3694
 func TestPrefillAndDecodeNumbersThroughALife(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Sequences: chain(1, 10), PrefillTokens: 96}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 96}, 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 96, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
 	require.NoError(t, l.PrefillComplete("a", 0))
 	require.Equal(t, load.Load{ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
@@ -156,7 +156,7 @@ func TestPrefillAndDecodeNumbersThroughALife(t *testing.T) {
 func TestProgressRenewsAndOrphansExpire(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 2 * second})
 	for _, id := range []string{"busy", "orphan"} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Sequences: chain(1, 4), PrefillTokens: 64}, 0))
+		require.NoError(t, l.Book(load.Booking{ID: id, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
 	}
 	require.NoError(t, l.PrefillComplete("busy", second))
 	require.Zero(t, l.Expire(2*second), "exactly the period is not over it")
@@ -175,7 +175,7 @@ func TestProgressRenewsAndOrphansExpire(t *testing.T) {
 func TestLateCallSucceedsOnce(t *testing.T) {
 	book := func(l *load.Ledger, ids ...string) {
 		for _, id := range ids {
-			require.NoError(t, l.Book(load.Booking{ID: id, Slot: 1, Sequences: chain(1, 4), PrefillTokens: 64}, 0))
+			require.NoError(t, l.Book(load.Booking{ID: id, Slot: 1, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
 		}
 	}
 	lost := map[string]func(l *load.Ledger){
@@ -205,8 +205,8 @@ func TestLateCallSucceedsOnce(t *testing.T) {
 
 func TestDropSlotSparesOthers(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 0, Sequences: chain(1, 6), PrefillTokens: 5}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "b", Slot: 1, Sequences: chain(1, 4), PrefillTokens: 7}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 0, Blocks: chain(1, 6), PrefillTokens: 5}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "b", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 7}, 0))
 	l.DropSlot(1, 0)
 	l.DropSlot(9, 0)
 	require.Equal(t, []uint32{6, 0}, matched(l, 2, chain(1, 8)))
@@ -284,8 +284,8 @@ func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
 	run := func(n int) {
 		for range n {
 			now, slot := int64(next)*1000, worker.Slot(next%7)
-			prompt[255] = block.SequenceHash(next)
-			_ = l.Book(load.Booking{ID: ids[next], Slot: slot, Sequences: prompt, PrefillTokens: 96, PrefillModeled: next%2 == 0, PrefillNanos: 5000}, now)
+			prompt[255] = block.Hash(next)
+			_ = l.Book(load.Booking{ID: ids[next], Slot: slot, Blocks: prompt, PrefillTokens: 96, PrefillModeled: next%2 == 0, PrefillNanos: 5000}, now)
 			if done := next - 10; done >= 0 {
 				_ = l.PrefillComplete(ids[done], now)
 				_ = l.AddOutputBlocks(ids[done], 1, &half, now)
@@ -308,7 +308,7 @@ func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
 func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
 	const depth, perEdge = 1000, 32
 	book := func(l *load.Ledger, d int) {
-		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(d), Sequences: append(chain(1, d), 7)}, 0))
+		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(d), Blocks: append(chain(1, d), 7)}, 0))
 	}
 	free := func(l *load.Ledger, d int) { require.NoError(t, l.Free(fmt.Sprint(d), 0)) }
 	for name, branch := range map[string]func(l *load.Ledger){
@@ -335,7 +335,7 @@ func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
 		},
 	} {
 		l := load.New(load.Options{})
-		require.NoError(t, l.Book(load.Booking{ID: "keep", Sequences: chain(1, depth)}, 0))
+		require.NoError(t, l.Book(load.Booking{ID: "keep", Blocks: chain(1, depth)}, 0))
 		branch(l)
 		require.LessOrEqual(t, load.Edges(l), 1+depth/perEdge, name)
 		require.Equal(t, []uint32{depth}, matched(l, 1, chain(1, depth)))
@@ -352,7 +352,7 @@ func filled(slots, perSlot, blocks int) *load.Ledger {
 			copy(p[blocks/3:], chain(uint64(2+s), blocks))
 			copy(p[blocks*2/3:], chain(uint64(10_000+s*perSlot+r), blocks))
 			id := fmt.Sprintf("%d-%d", s, r)
-			if err := l.Book(load.Booking{ID: id, Slot: worker.Slot(s), Sequences: p, PrefillTokens: 100}, 0); err != nil {
+			if err := l.Book(load.Booking{ID: id, Slot: worker.Slot(s), Blocks: p, PrefillTokens: 100}, 0); err != nil {
 				panic(err)
 			}
 		}
@@ -383,4 +383,25 @@ func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 	require.NoError(t, l.Free("expired", 100), "late")
 	require.Equal(t, []string{"freed", "gone", "another router's", "expired"}, ended)
 	require.Equal(t, []int64{1, 1, 1, 100}, times)
+}
+
+func TestBookingAfterAQueryThatIsOutOfDate(t *testing.T) {
+	for name, meanwhile := range map[string]func(l *load.Ledger) error{
+		"another was booked": func(l *load.Ledger) error {
+			return l.Book(load.Booking{ID: "new", Blocks: append(chain(1, 6), 7, 7)}, 0)
+		},
+		"one was cut": func(l *load.Ledger) error { return l.Book(load.Booking{ID: "new", Blocks: chain(1, 2)}, 0) },
+		"one ended":   func(l *load.Ledger) error { return l.Free("old", 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := load.New(load.Options{})
+			require.NoError(t, l.Book(load.Booking{ID: "old", Blocks: chain(1, 4)}, 0))
+			require.Equal(t, []uint32{4}, matched(l, 1, chain(1, 8)))
+			require.NoError(t, meanwhile(l))
+			require.NoError(t, l.Book(load.Booking{ID: "asked", Blocks: chain(1, 8), Walked: true}, 0))
+			load.Check(t, l)
+			require.Equal(t, []uint32{8}, matched(l, 1, chain(1, 8)))
+			require.EqualValues(t, name == "another was booked", l.Load(0).ActiveBlocks == 10, "the two that are its own, and eight")
+		})
+	}
 }

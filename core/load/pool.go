@@ -16,16 +16,16 @@ const (
 
 // hashPool reuses arrays of hashes by size class: booking and freeing allocate nothing once warm.
 type hashPool struct {
-	idle [maxClass + 1][][]block.SequenceHash
+	idle [maxClass + 1][][]block.Hash
 }
 
 func class(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
 
 // get returns an empty array with room for n.
-func (p *hashPool) get(n int) []block.SequenceHash {
+func (p *hashPool) get(n int) []block.Hash {
 	c := class(n)
 	if c > maxClass {
-		return make([]block.SequenceHash, 0, n)
+		return make([]block.Hash, 0, n)
 	}
 	if k := len(p.idle[c]); k > 0 {
 		a := p.idle[c][k-1]
@@ -33,11 +33,11 @@ func (p *hashPool) get(n int) []block.SequenceHash {
 		p.idle[c] = p.idle[c][:k-1]
 		return a
 	}
-	return make([]block.SequenceHash, 0, 1<<c)
+	return make([]block.Hash, 0, 1<<c)
 }
 
 // put takes an array that get or grow returned, and nobody uses any more.
-func (p *hashPool) put(a []block.SequenceHash) {
+func (p *hashPool) put(a []block.Hash) {
 	c := class(cap(a))
 	if c > maxClass || 1<<c != cap(a) || (len(p.idle[c])+1)<<c > maxIdle {
 		return
@@ -46,7 +46,7 @@ func (p *hashPool) put(a []block.SequenceHash) {
 }
 
 // grow returns the array, or a copy of it, with room for extra more.
-func (p *hashPool) grow(a []block.SequenceHash, extra int) []block.SequenceHash {
+func (p *hashPool) grow(a []block.Hash, extra int) []block.Hash {
 	if len(a)+extra <= cap(a) {
 		return a
 	}
@@ -56,7 +56,7 @@ func (p *hashPool) grow(a []block.SequenceHash, extra int) []block.SequenceHash 
 }
 
 // fit returns the array, or a copy in a smaller one where most of it would be empty.
-func (p *hashPool) fit(a []block.SequenceHash) []block.SequenceHash {
+func (p *hashPool) fit(a []block.Hash) []block.Hash {
 	if len(a)*4 >= cap(a) || cap(a) == 1<<minClass {
 		return a
 	}

@@ -14,9 +14,9 @@ const here, there, elsewhere = load.Origin(0), load.Origin(77), load.Origin(78)
 func TestTheFirstOwnerKeepsARequest(t *testing.T) {
 	l := load.New(load.Options{})
 	rank := worker.Rank{ID: 9, DPRank: 1}
-	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 1, Rank: rank, Origin: there, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 1, Rank: rank, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
 	for _, origin := range []load.Origin{here, there, elsewhere} {
-		err := l.Book(load.Booking{ID: "a", Slot: 2, Origin: origin, Sequences: chain(2, 9), PrefillTokens: 99}, 0)
+		err := l.Book(load.Booking{ID: "a", Slot: 2, Origin: origin, Blocks: chain(2, 9), PrefillTokens: 99}, 0)
 		require.ErrorIs(t, err, load.ErrDuplicateRequest)
 	}
 	place, ok := l.Placed("a")
@@ -30,8 +30,8 @@ func TestTheFirstOwnerKeepsARequest(t *testing.T) {
 
 func TestRemoteCallsActOnlyOnWhatTheTellerPlacedThere(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "own", Slot: 1, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "theirs", Slot: 1, Origin: there, Sequences: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "own", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(load.Booking{ID: "theirs", Slot: 1, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
 	for _, id := range []string{"own", "theirs", "nobody's"} {
 		require.False(t, l.RemotePrefillComplete(id, 2, there, 0))
 		require.False(t, l.RemoteFree(id, 2, there, 0))
@@ -65,7 +65,7 @@ func TestARequestOfAnotherRouterEndsThere(t *testing.T) {
 func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
 	l := load.New(load.Options{})
 	for id, origin := range map[string]load.Origin{"own": here, "a": there, "b": there, "c": elsewhere} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Origin: origin, Sequences: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
+		require.NoError(t, l.Book(load.Booking{ID: id, Origin: origin, Blocks: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
 	}
 	require.Equal(t, 2, l.DropOrigin(there, 0))
 	require.Equal(t, 0, l.DropOrigin(there, 0))
@@ -106,7 +106,7 @@ func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 0))
 	}
-	err := l.Book(load.Booking{ID: "c", Origin: elsewhere, Sequences: chain(1, 3)}, 0)
+	err := l.Book(load.Booking{ID: "c", Origin: elsewhere, Blocks: chain(1, 3)}, 0)
 	require.ErrorIs(t, err, load.ErrInvalid)
 	require.ErrorContains(t, err, `"c"`)
 	require.NoError(t, l.Book(load.Booking{ID: "c"}, 0), "own requests have no bound")

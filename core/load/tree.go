@@ -16,7 +16,7 @@ const root nodeID = 0
 
 // node is the edge from parent, a run of at least one block, and the point where it ends.
 type node struct {
-	hashes   []block.SequenceHash
+	hashes   []block.Hash
 	holders  []holder // sorted by slot
 	parent   nodeID
 	children uint32
@@ -36,7 +36,7 @@ type holder struct {
 // Invariants (checkTree in the tests verifies each by number):
 //
 //	I1  every node but the root has at least one hash and one holder; holders are sorted, with refs >= 1.
-//	I2  heads has exactly the nodes but the root, by parent and first hash: sequence hashes need not be chained for that to be exact.
+//	I2  heads has exactly the nodes but the root, by parent and first hash: hashes need not be chained for that to be exact.
 //	I3  children and xor describe the nodes that name this one as parent.
 //	I4  the refs of a node are its ends plus the refs of its children; per slot, refs do not grow with depth.
 //	I5  an array of hashes is at least a quarter full, or of the smallest class.
@@ -50,6 +50,17 @@ type tree struct {
 	heads  table
 	secret [2]uint64 // of hash
 	pool   hashPool
+
+	edits uint64 // grows whenever a node comes, goes, or changes its run
+	trail trail  // of the latest query
+}
+
+// trail is the way of a query down the tree: the nodes whose runs it has, of the last one perhaps only the beginning.
+type trail struct {
+	nodes []nodeID
+	depth int // blocks of the query that were found
+	asked int // blocks of the query
+	edits uint64
 }
 
 // mergeMax bounds what a merge copies: a child longer than this stays an edge of its own, and costs a query one look-up
@@ -61,32 +72,56 @@ func newTree() tree {
 }
 
 // hash mixes parent and first hash. Nobody who chooses hashes knows the secret.
-func (t *tree) hash(parent nodeID, first block.SequenceHash) uint32 {
+func (t *tree) hash(parent nodeID, first block.Hash) uint32 {
 	hi, lo := bits.Mul64(uint64(first)^t.secret[0], (uint64(parent)+1)*0x9e3779b97f4a7c15^t.secret[1])
 	return uint32((hi ^ lo) >> 16)
 }
 
 // acquire adds a request of slot with the prompt seq. It returns the node where the prompt ends and the number of blocks
-// that the slot did not hold before.
-func (t *tree) acquire(slot worker.Slot, seq []block.SequenceHash) (leaf nodeID, added int) {
-	leaf = root
-	for pos := 0; pos < len(seq); {
-		child, ok := t.child(leaf, seq[pos])
-		if !ok {
-			child = t.insert(leaf, seq[pos:])
+// that the slot did not hold before. walked tells that the trail may be that of seq; it is if nothing changed since.
+func (t *tree) acquire(slot worker.Slot, seq []block.Hash, walked bool) (leaf nodeID, added int) {
+	if !walked || t.trail.edits != t.edits || t.trail.asked != len(seq) {
+		t.walk(seq)
+	}
+	leaf, left := root, t.trail.depth
+	for _, at := range t.trail.nodes {
+		n := min(left, len(t.nodes[at].hashes))
+		if n < len(t.nodes[at].hashes) {
+			at = t.split(at, n)
 		}
-		n := commonPrefix(t.nodes[child].hashes, seq[pos:])
-		if n < len(t.nodes[child].hashes) {
-			child = t.split(child, n)
-		}
-		if t.hold(child, slot) {
+		if t.hold(at, slot) {
 			added += n
 		}
-		pos += n
-		leaf = child
+		left -= n
+		leaf = at
+	}
+	if rest := seq[t.trail.depth:]; len(rest) > 0 {
+		leaf = t.insert(leaf, rest)
+		t.hold(leaf, slot)
+		added += len(rest)
 	}
 	t.nodes[leaf].ends++
 	return leaf, added
+}
+
+// walk makes the trail that of a query.
+func (t *tree) walk(seq []block.Hash) {
+	w := &t.trail
+	w.nodes, w.depth, w.asked, w.edits = w.nodes[:0], 0, len(seq), t.edits
+	for at := root; w.depth < len(seq); {
+		child, ok := t.child(at, seq[w.depth])
+		if !ok {
+			return
+		}
+		run := t.nodes[child].hashes
+		n := commonPrefix(run, seq[w.depth:])
+		w.nodes = append(w.nodes, child)
+		w.depth += n
+		if n < len(run) {
+			return
+		}
+		at = child
+	}
 }
 
 // release takes a request of slot away whose prompt ends at leaf. It returns what the slot no longer holds.
@@ -131,30 +166,22 @@ func (t *tree) weigh(slot worker.Slot, leaf nodeID, weight uint32) (delta int64)
 }
 
 // matched writes, for every slot that holds a prefix of seq, how long it is; other entries of dst are left alone.
-func (t *tree) matched(dst []uint32, seq []block.SequenceHash) {
-	at := root
-	for pos := 0; pos < len(seq); {
-		child, ok := t.child(at, seq[pos])
-		if !ok {
-			return
-		}
-		n := &t.nodes[child]
-		common := commonPrefix(n.hashes, seq[pos:])
-		pos += common
+func (t *tree) matched(dst []uint32, seq []block.Hash) {
+	t.walk(seq)
+	depth := 0
+	for _, at := range t.trail.nodes {
+		n := &t.nodes[at]
+		depth = min(depth+len(n.hashes), t.trail.depth)
 		for _, h := range n.holders {
 			if int64(h.slot) >= int64(len(dst)) {
 				break
 			}
-			dst[h.slot] = uint32(pos)
+			dst[h.slot] = uint32(depth)
 		}
-		if common < len(n.hashes) {
-			return
-		}
-		at = child
 	}
 }
 
-func (t *tree) child(parent nodeID, first block.SequenceHash) (nodeID, bool) {
+func (t *tree) child(parent nodeID, first block.Hash) (nodeID, bool) {
 	hash := t.hash(parent, first)
 	for i := t.heads.home(hash); t.heads.cells[i].value != 0; i = t.heads.next(i) {
 		c := t.heads.cells[i]
@@ -191,12 +218,19 @@ func findHolder(holders []holder, slot worker.Slot) (int, bool) {
 	return lo, lo < len(holders) && holders[lo].slot == slot
 }
 
-// commonPrefix counts the leading hashes that are equal. Whole chunks are compared at memory speed.
-func commonPrefix(a, b []block.SequenceHash) int {
-	const chunk = 64
+// commonPrefix counts the leading hashes that are equal. Runs are compared at memory speed: as a whole, because mostly all of it
+// is common, and then by parts.
+func commonPrefix(a, b []block.Hash) int {
 	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	if slices.Equal(a, b) {
+		return n
+	}
 	i := 0
-	for ; i+chunk <= n && slices.Equal(a[i:i+chunk], b[i:i+chunk]); i += chunk {
+	for step := n / 2; step > 8; step /= 2 { // what is before i is common; not all of the next 2*step+1 is
+		if slices.Equal(a[i:i+step], b[i:i+step]) {
+			i += step
+		}
 	}
 	for i < n && a[i] == b[i] {
 		i++

@@ -55,7 +55,7 @@ func rank(slot worker.Slot) worker.Rank {
 func (r *router) place(id string, slot worker.Slot, seqs []block.SequenceHash, tokens int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := load.Booking{ID: id, Slot: slot, Rank: rank(slot), Sequences: seqs, PrefillTokens: tokens}
+	b := load.Booking{ID: id, Slot: slot, Rank: rank(slot), Blocks: names(seqs), PrefillTokens: tokens}
 	err := r.ledger.Book(b, r.now)
 	if err == nil {
 		r.mine[id] = b
@@ -103,7 +103,7 @@ func (r *router) Apply(events []wire.SequenceEvent) {
 		switch e.Kind {
 		case wire.SequenceAdded:
 			_ = r.ledger.Book(load.Booking{
-				ID: e.RequestID, Slot: slot, Rank: e.Worker, Sequences: e.Sequences, PrefillTokens: int(e.PrefillTokens),
+				ID: e.RequestID, Slot: slot, Rank: e.Worker, Blocks: names(e.Sequences), PrefillTokens: int(e.PrefillTokens),
 				Origin: load.Origin(e.RouterID),
 			}, r.now)
 		case wire.SequencePrefilled:
@@ -164,6 +164,15 @@ func fleet(t testing.TB, n int) []*router {
 		eventually(t, "all are heard", func() bool { return r.mesh.Stats().Listeners == n })
 	}
 	return routers
+}
+
+// names are sequence hashes as a ledger takes them.
+func names(seqs []block.SequenceHash) []block.Hash {
+	out := make([]block.Hash, len(seqs))
+	for i, s := range seqs {
+		out[i] = block.Hash(s)
+	}
+	return out
 }
 
 func chain(family, n int) []block.SequenceHash {

@@ -22,7 +22,9 @@ type scratch struct {
 	watch      stopwatch
 	identity   block.Identity
 	hashes     []block.Hash
-	sequences  []block.SequenceHash
+	sequences  []block.SequenceHash // if Router.sequenced, else none
+	names      []block.Hash         // what the ledger calls the blocks
+	sharedAs   []block.Hash         // room for names
 	private    []block.SequenceHash // what others are told of blocks that are not shared
 	overlaps   []index.Overlap
 	held       int // overlaps of caches; the others are what slots are presumed to hold
@@ -68,7 +70,11 @@ func (r *Router) match(s *scratch, p *Prompt) {
 	s.watch.start()
 	id := &s.identity
 	*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
-	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], p.Tokens, r.blockSize, id)
+	if s.sequences = s.sequences[:0]; r.sequenced.Load() {
+		s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences, p.Tokens, r.blockSize, id)
+	} else {
+		s.hashes = block.Hashes(s.hashes[:0], p.Tokens, r.blockSize, id)
+	}
 	*id = block.Identity{}
 	s.watch.hashed = s.watch.lap()
 	s.isl = len(p.Tokens)
@@ -100,9 +106,27 @@ func (r *Router) gather(s *scratch) {
 	for _, o := range s.overlaps[s.held:] {
 		s.device[o.Slot] = max(s.device[o.Slot], o.Depth)
 	}
-	r.ledger.Matched(s.active, s.sequences)
+	r.name(s)
+	r.ledger.Matched(s.active, s.names)
 	s.view = schedule.View{Slots: slots, Loads: r.ledger.Loads(), Device: s.device, Active: s.active}
 	r.gatherTiers(s, slots)
+}
+
+// name finds what the ledger calls the blocks. r.mu is held.
+func (r *Router) name(s *scratch) {
+	if s.names = s.hashes; !r.sequenced.Load() {
+		return
+	}
+	if len(s.sequences) != len(s.hashes) { // it is so since the prompt was hashed
+		s.sequences = block.Sequences(s.sequences[:0], s.hashes)
+	}
+	if r.chained {
+		s.sharedAs = sized(s.sharedAs, len(s.sequences))
+		for i, h := range s.sequences {
+			s.sharedAs[i] = block.Hash(h)
+		}
+		s.names = s.sharedAs
+	}
 }
 
 func sized[T any](s []T, n int) []T {
@@ -183,7 +207,7 @@ func (r *Router) score(s *scratch, q *Request, t *terms) {
 func (r *Router) shape(s *scratch, t *terms) schedule.Request {
 	req := schedule.Request{ISLTokens: s.isl, BlockSize: r.blockSize, TrackPrefill: t.trackPrefill, Role: r.role}
 	if r.config.RouterTrackActiveBlocks {
-		req.Blocks = len(s.sequences)
+		req.Blocks = len(s.hashes)
 	}
 	if req.Blocks == 0 || !t.reuse {
 		s.view.Active = nil
@@ -274,9 +298,9 @@ func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	switch {
 	case !r.config.RouterTrackActiveBlocks:
 	case t.reuse:
-		b.Sequences = s.sequences
+		b.Blocks, b.Walked = s.names, true
 	default:
-		b.Private = len(s.sequences)
+		b.Private = len(s.hashes)
 	}
 	if err := r.ledger.Book(b, s.now); err != nil {
 		return named(err)
@@ -313,6 +337,9 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) MarkPrefillComplete(id string) error {
 	return r.lifecycle(func(now int64) error {
+		if r.mesh == nil {
+			return r.ledger.PrefillComplete(id, now)
+		}
 		at, booked := r.ledger.Placed(id)
 		err := r.ledger.PrefillComplete(id, now)
 		if booked && err == nil {

@@ -57,8 +57,8 @@ func (r *Router) diagnose(k *rank, row *RankHealth) []diagnose.Finding {
 // change hands.
 func (r *Router) holds(s *scratch, cache worker.Slot, tokens []block.Token, id diagnose.Identity) bool {
 	named := block.Identity{LoRAName: id.LoRAName, CacheSalt: id.CacheSalt}
-	s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences[:0], tokens, r.blockSize, &named)
-	q := index.Query{Hashes: s.hashes, Sequences: s.sequences}
+	s.hashes = block.Hashes(s.hashes[:0], tokens, r.blockSize, &named)
+	q := index.Query{Hashes: s.hashes}
 	s.overlaps = r.index.Match(s.overlaps[:0], q)
 	r.extend(s, q)
 	for _, o := range s.overlaps {

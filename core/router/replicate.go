@@ -58,6 +58,7 @@ func (r *Router) Replicate(c Replicas) (Replicated, error) {
 	case joined:
 		return Replicated{}, fmt.Errorf("%w: the router shares load already", ErrInvalidArgument)
 	}
+	r.chain()
 	mesh, err := replica.New(replica.Config{
 		Bind: c.Bind, Connect: c.Connect, ID: c.ID, Model: c.Model, Group: c.Group, BlockSize: uint32(r.blockSize),
 		PeerTimeout: time.Duration(c.PeerTimeoutSecs * float64(time.Second)),
@@ -74,13 +75,24 @@ func (r *Router) Replicate(c Replicas) (Replicated, error) {
 	return Replicated{Bind: mesh.Addr(), ID: mesh.ID()}, nil
 }
 
+// chain has the ledger know blocks by their sequence hashes, as other routers do.
+func (r *Router) chain() {
+	r.sequenced.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.chained {
+		r.chained = true
+		r.ledger.Chain()
+	}
+}
+
 // tellPlaced tells the others of a booking, so that they count what this router does: blocks that it shares with nobody go
 // under hashes that nobody else has, as in Dynamo. r.mu is held.
 func (r *Router) tellPlaced(s *scratch, q *Request, b *load.Booking) {
 	if r.mesh == nil {
 		return
 	}
-	sequences := b.Sequences
+	sequences := s.sequences[:len(b.Blocks)]
 	if b.Private > 0 {
 		s.private = slices.Grow(s.private[:0], b.Private)
 		for range b.Private {
@@ -142,7 +154,11 @@ func (r *Router) hear(e *wire.SequenceEvent) {
 	case wire.SequenceAdded:
 		b := load.Booking{ID: e.RequestID, Slot: slot, Rank: e.Worker, Origin: load.Origin(e.RouterID)}
 		if r.config.RouterTrackActiveBlocks {
-			b.Sequences = e.Sequences // what is shared is for the router to say that placed it
+			r.heard = r.heard[:0] // what is shared is for the router to say that placed it
+			for _, h := range e.Sequences {
+				r.heard = append(r.heard, block.Hash(h))
+			}
+			b.Blocks = r.heard
 		}
 		if r.config.RouterTrackPrefillTokens && !e.UntrackedTokens {
 			b.PrefillTokens = int(min(e.PrefillTokens, math.MaxInt32))

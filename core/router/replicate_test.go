@@ -257,3 +257,18 @@ func TestReplicasThatCannotBe(t *testing.T) {
 	_, err = router.ParseReplicas([]byte(`{"bind": "tcp://*:1", "peers": []}`))
 	require.ErrorIs(t, err, router.ErrInvalidArgument)
 }
+
+func TestWhatWasPlacedBeforeReplicationIsSharedWithWhatComesAfter(t *testing.T) {
+	k := newKit(t, 4, router.DefaultConfig()).workers(1, 2)
+	k.best(pinned(book("before", tokens(1, 40)), 1, 0))
+	k.best(pinned(book("shorter", tokens(1, 20)), 1, 0))
+	_, err := k.Replicate(router.Replicas{Bind: "tcp://127.0.0.1:0", ID: 1})
+	require.NoError(t, err)
+	require.EqualValues(t, 10, k.loads(tokens(1, 40))[1].PotentialDecodeBlocks, "all of it is held")
+	k.best(pinned(book("after", append(tokens(1, 24), tokens(2, 16)...)), 1, 0))
+	require.EqualValues(t, 14, k.loads(nil)[1].PotentialDecodeBlocks, "six blocks are shared")
+	for _, id := range []string{"before", "shorter", "after"} {
+		require.NoError(t, k.Free(id))
+	}
+	k.idle()
+}

@@ -59,6 +59,7 @@ type Router struct {
 	epoch     atomic.Uint64 // grows, under mu, when a slot is given back
 	answers   *feed.Limiter // of the feeds: how many of them read replays and dumps at a time
 	scratch   sync.Pool     // *scratch
+	sequenced atomic.Bool   // decisions need sequence hashes; it only ever becomes true
 
 	admin sync.Mutex // held by whoever adds, removes, saves or loads workers; outermost
 
@@ -86,6 +87,8 @@ type Router struct {
 	roomy   bool                  // a booking ended since the queue was looked at
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
 	mesh    *replica.Mesh         // nil: load is not shared with other routers
+	chained bool                  // the ledger knows blocks by their sequence hashes
+	heard   []block.Hash          // of another router's request
 	table   *worker.Table
 	caches  caches
 	ledger  *load.Ledger
@@ -141,6 +144,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})
 	if ttl, ok := config.presumes(); ok {
 		ofIndex, rest := config.presumedBounds()
+		r.sequenced.Store(true)
 		r.presumed = approx.New(index.New(index.Options{MaxBytes: ofIndex}), approx.Options{TTLNanos: ttl, MaxBytes: rest})
 	}
 	return r, nil

@@ -19,7 +19,7 @@ import (
 type fleetSim struct {
 	weights  schedule.Weights
 	inFlight int // requests that are active while the next is decided; half of them still prefill
-	held     []map[block.SequenceHash]bool
+	held     []map[block.Hash]bool
 	ledger   *load.Ledger
 	view     schedule.View
 	scores   schedule.Scores
@@ -34,7 +34,7 @@ type fleetSim struct {
 func newFleetSim(workers, inFlight int, seed uint64, w schedule.Weights) *fleetSim {
 	f := &fleetSim{weights: w, rng: rng(seed), inFlight: inFlight, ledger: load.New(load.Options{}), served: make([]int, workers)}
 	for i := range workers {
-		f.held = append(f.held, map[block.SequenceHash]bool{})
+		f.held = append(f.held, map[block.Hash]bool{})
 		f.slots = append(f.slots, worker.Slot(i))
 	}
 	f.view = schedule.View{Slots: workers, Active: make([]uint32, workers), Device: make([]uint32, workers)}
@@ -42,10 +42,10 @@ func newFleetSim(workers, inFlight int, seed uint64, w schedule.Weights) *fleetS
 }
 
 // ask routes a prompt, books it, and ends the prefill of an older request and the life of a still older one.
-func (f *fleetSim) ask(prompt []block.SequenceHash) {
+func (f *fleetSim) ask(prompt []block.Hash) {
 	best := 0
 	for i, held := range f.held {
-		n := slices.IndexFunc(prompt, func(h block.SequenceHash) bool { return !held[h] })
+		n := slices.IndexFunc(prompt, func(h block.Hash) bool { return !held[h] })
 		if n < 0 {
 			n = len(prompt)
 		}
@@ -65,7 +65,7 @@ func (f *fleetSim) ask(prompt []block.SequenceHash) {
 	for _, h := range prompt {
 		f.held[at][h] = true
 	}
-	_ = f.ledger.Book(load.Booking{ID: fmt.Sprint(f.requests), Slot: worker.Slot(at), Sequences: prompt, PrefillTokens: 16 * (len(prompt) - hit)}, 0)
+	_ = f.ledger.Book(load.Booking{ID: fmt.Sprint(f.requests), Slot: worker.Slot(at), Blocks: prompt, PrefillTokens: 16 * (len(prompt) - hit)}, 0)
 	_ = f.ledger.PrefillComplete(fmt.Sprint(f.requests-f.inFlight/2), 0)
 	_ = f.ledger.Free(fmt.Sprint(f.requests-f.inFlight), 0)
 	f.requests++
@@ -80,10 +80,10 @@ func (f *fleetSim) lost() float64 { return 1 - float64(f.hit)/float64(f.possible
 const systemPrompt = 10 // blocks, at the start of every request
 
 // run gives blocks from..to of a text.
-func run(text uint64, from, to int) []block.SequenceHash {
-	var out []block.SequenceHash
+func run(text uint64, from, to int) []block.Hash {
+	var out []block.Hash
 	for i := from; i < to; i++ {
-		out = append(out, block.SequenceHash(text<<32|uint64(i)))
+		out = append(out, block.Hash(text<<32|uint64(i)))
 	}
 	return out
 }

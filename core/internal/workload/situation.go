@@ -25,10 +25,10 @@ type Active struct{ rng RNG }
 // NewActive starts the sequence of requests.
 func NewActive() *Active { return &Active{activeSeed} }
 
-// Request gives the sequence hashes of the next request, whose second half is that of number k alone.
-func (a *Active) Request(k int) []block.SequenceHash {
+// Request gives the block hashes of the next request, whose second half is that of number k alone.
+func (a *Active) Request(k int) []block.Hash {
 	hashes := Hashes(Prefix, skewed(&a.rng), PrefixBlocks)
-	return block.Sequences(nil, append(hashes, Hashes(User, requestUser+uint64(k), 64)...))
+	return append(hashes, Hashes(User, requestUser+uint64(k), 64)...)
 }
 
 // Decision makes the prompts of a router: 1,024 tokens of a shared prefix and as many of their own.

@@ -66,7 +66,7 @@ func (l *Ledger) Book(b load.Booking, now int64) error {
 	}
 	l.booked++
 	l.bookings[b.ID] = &booking{
-		number: l.booked, rank: b.Rank, origin: b.Origin, slot: b.Slot, prefixes: prefixes(b.Sequences),
+		number: l.booked, rank: b.Rank, origin: b.Origin, slot: b.Slot, prefixes: prefixes(b.Blocks),
 		private: int64(b.Private), privateWeight: int64(b.Private) * whole,
 		prefillTokens: int64(b.PrefillTokens), modeled: b.PrefillModeled, prefillNanos: b.PrefillNanos, deadline: l.now + l.period(b.Origin),
 	}
@@ -306,7 +306,7 @@ func (l *Ledger) Load(slot worker.Slot) load.Load {
 }
 
 // Matched fills dst, by slot, with the length of the longest prefix of seqs held.
-func (l *Ledger) Matched(dst []uint32, seqs []block.SequenceHash) {
+func (l *Ledger) Matched(dst []uint32, seqs []block.Hash) {
 	all := prefixes(seqs)
 	for i := range dst {
 		dst[i] = 0
@@ -353,7 +353,7 @@ func (l *Ledger) settle(id string) error {
 	return nil
 }
 
-func prefixes(seqs []block.SequenceHash) []string {
+func prefixes(seqs []block.Hash) []string {
 	var all []byte
 	out := make([]string, 0, len(seqs))
 	for _, h := range seqs {
