@@ -233,12 +233,20 @@ func (s *shard) narrow(dst []Overlap, active []uint64, set setID, depth uint32) 
 	return dst, left != 0
 }
 
-// appendRows writes a row for each member of the w-th word of a set. Members come in stretches, mostly.
+// appendRows writes a row for each member of the w-th word of a set. Members come in stretches, mostly; those who stand alone are
+// found faster one by one.
 func appendRows(dst []Overlap, w int, members uint64, depth uint32) []Overlap {
 	n, more := len(dst), bits.OnesCount64(members)
 	dst = slices.Grow(dst, more)[:n+more]
 	rows := dst[n:]
 	slot := worker.Slot(w << 6)
+	if stretches := bits.OnesCount64(members &^ (members << 1)); 2*stretches > more {
+		for i := range rows {
+			rows[i] = Overlap{Slot: slot + worker.Slot(bits.TrailingZeros64(members)), Depth: depth}
+			members &= members - 1
+		}
+		return dst
+	}
 	for members != 0 {
 		skip := bits.TrailingZeros64(members)
 		members >>= skip
