@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -81,13 +82,34 @@ func (s *Scores) Compute(v *View, candidates []worker.Slot, req *Request, w *Wei
 // the block size is a multiplication. More than the prompt is cached only where more blocks are held than it has.
 func (s *Scores) ofDevice(v *View, candidates []worker.Slot, req *Request, w *Weights) {
 	costs, loads, device, active := s.Costs[:len(candidates)], v.Loads[:v.Slots], v.Device[:v.Slots], v.Active[:v.Slots]
-	isl, blocks, size := int64(req.ISLTokens), int64(req.Blocks), int64(req.BlockSize)
-	perToken, credit, scale := 1/float64(req.BlockSize), w.OverlapCredit, w.PrefillLoadScale
-	for i, slot := range candidates {
-		l, held := &loads[slot], int64(device[slot])
-		prefill := float64(l.ActivePrefillTokens+max(isl, held*size))*perToken - float64(credit*float64(held))
-		costs[i] = float64(scale*positive(prefill)) + float64(l.ActiveBlocks+blocks-int64(active[slot]))
+	p := plain{
+		isl: int64(req.ISLTokens), size: int64(req.BlockSize), blocks: int64(req.Blocks),
+		perToken: 1 / float64(req.BlockSize), credit: w.OverlapCredit, scale: w.PrefillLoadScale,
 	}
+	for fast := true; len(candidates) > 0; {
+		n := 0
+		if fast {
+			n, fast = p.ofNeighbours(costs, candidates, v)
+			costs, candidates = costs[n:], candidates[n:]
+		}
+		n = min(len(candidates), 8)
+		for i, slot := range candidates[:n] {
+			costs[i] = p.cost(&loads[slot], device[slot], active[slot])
+		}
+		costs, candidates = costs[n:], candidates[n:]
+	}
+}
+
+// plain is what ofDevice knows of a request.
+type plain struct {
+	isl, size, blocks       int64
+	perToken, credit, scale float64
+}
+
+func (p *plain) cost(l *load.Load, device, active uint32) float64 {
+	held := int64(device)
+	prefill := float64(l.ActivePrefillTokens+max(p.isl, held*p.size))*p.perToken - float64(p.credit*float64(held))
+	return float64(p.scale*positive(prefill)) + float64(l.ActiveBlocks+p.blocks-int64(active))
 }
 
 // prefill writes the prefill term, given the credits. More than the prompt is cached only where more blocks are held
