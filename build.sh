@@ -170,6 +170,9 @@ test_go() {
 	step "go test ./core/... (allocations and memory, which the race detector disturbs)"
 	logged go go test -v -run 'Alloc|Example|Memory' ./core/...
 	grep -E '^ok\s' "$build/test/go.log"
+	step "routers and engines on a bad network, 200,000 events (each round ends with agreement within 10 s)"
+	DGO_CHAOS_EVENTS=200000 logged go-chaos go test -count=1 -v -run BadNetwork ./core/router
+	grep -E '^ok\s' "$build/test/go-chaos.log"
 	step "go test in bench (how figures are gathered and merged; none is taken)"
 	logged go-bench go_bench test -v ./...
 	grep -E '^ok\s' "$build/test/go-bench.log"
@@ -260,7 +263,9 @@ cmd_soak() {
 	step "memory within its bound"
 	DGO_SOAK_BOUND_MIB=512 go test -count=1 -v -run MemoryStaysWithinItsBound ./core/router
 	step "routers and engines on a bad network"
-	DGO_SOAK_BATCHES=200000 go test -count=1 -v -run BadNetwork ./core/router
+	for seed in 2 3 4 5; do
+		DGO_CHAOS_EVENTS=1000000 DGO_CHAOS_SEED=$seed go test -count=1 -v -timeout 30m -run BadNetwork ./core/router
+	done
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

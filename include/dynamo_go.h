@@ -398,7 +398,9 @@ dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t 
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_dump_events(dgo_router router, dgo_buffer *events, dgo_error *error);
 
-/* dgo_router_load_events: apply a dump, lower tiers included. Each block gets one reference.
+/* dgo_router_load_events: apply a dump, lower tiers included. Each block gets one reference. A rank with event endpoints takes
+ * it only before its own events are known, and gives it up for them: a dump does not say how old it is. Later it is counted as
+ * unproven_events (dgo_router_health). dgo_router_save and dgo_router_load go together with events.
  *   events  [in]  JSON array of RouterEvent, size bytes.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed: nothing applied) |
  *          DGO_WORKER_NOT_FOUND | DGO_EVENT_REFUSED (the events before the refused one stay applied). */

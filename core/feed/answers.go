@@ -106,7 +106,7 @@ func (m *machine) doubt(now time.Duration, b batch) {
 // blank: an indexer that has seen nothing says the same as one that saw an event 0 without effect. So that number is
 // still awaited.
 func (m *machine) blank() {
-	if m.hasLast {
+	if m.hasLast || m.lent {
 		m.forget()
 	}
 	m.partial, m.open, m.restoreAt, m.progress = "", false, 0, false

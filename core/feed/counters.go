@@ -38,6 +38,7 @@ const (
 	countReplayed
 	countDumps
 	countForeign
+	countUnproven
 	countReplayFailures
 	countGivenUp
 	countResets
@@ -76,6 +77,7 @@ var counterNames = [counters]string{
 	countReplayed:           "replayed_batches",    //
 	countDumps:              "dumps",               // whole states got from a local indexer
 	countForeign:            "foreign_events",      // of blocks that are not the worker's own, in answers and dumps
+	countUnproven:           "unproven_events",     // of a dump, of a rank whose feed knows better
 	countReplayFailures:     "replay_failures",     // replays without an end marker
 	countGivenUp:            "given_up",            // recoveries whose retries were spent
 	countResets:             "resets",              // times the view was emptied
@@ -155,6 +157,9 @@ func (t *Tally) Host() { t.add(countEvents, 1) }
 
 // Foreign counts an event of a cache that is not the rank's own.
 func (t *Tally) Foreign() { t.add(countForeign, 1) }
+
+// Unproven counts an event of a dump that came when the rank's feed knew something already.
+func (t *Tally) Unproven() { t.add(countUnproven, 1) }
 
 // Off counts an event of a router that does not use events.
 func (t *Tally) Off() { t.add(countOff, 1) }

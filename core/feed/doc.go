@@ -34,6 +34,7 @@
 //     given some: drop everything, ask from 0. Without a replay endpoint nothing can be compared: drop everything, partial.
 //   - Resume: a feed may be told where another one of its rank stopped (Position, from Freeze). Its first connection is
 //     then like a reconnect.
+//   - Lend: a view may be given to a feed that knows nothing yet. It answers until the feed has its own; nothing of it is kept.
 //   - Probe: a publisher that loses its last message and falls silent is found by asking for last+1, soon after the silence
 //     begins and then ever more rarely.
 //   - Local indexer (Config.Query): asked instead of the replay socket. A gap and a reconnect are answered with the events since, or with the

@@ -72,6 +72,19 @@ func (f *Feed) Close() {
 	f.work.Wait()
 }
 
+// Lend calls fill if the feed knows nothing of its rank yet and is about to ask for everything, and tells whether it did. fill gives
+// the sink a view from elsewhere, which nothing proves: it answers until the feed has a view of its own, or knows that there is none. No other
+// call of the sink is made meanwhile. The caller must not hold a lock that the sink takes.
+func (f *Feed) Lend(fill func()) bool {
+	f.step.Lock()
+	defer f.step.Unlock()
+	if !f.machine.lend() {
+		return false
+	}
+	fill()
+	return true
+}
+
 // Status gives the present state. It may be called at any time, by anyone.
 func (f *Feed) Status() Status {
 	f.mu.Lock()

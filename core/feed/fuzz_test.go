@@ -61,6 +61,9 @@ type asked struct {
 
 type applied struct{ incarnation, seq uint64 }
 
+// lent is the incarnation of what a dump from elsewhere said.
+const lent = 1 << 60
+
 func (w *world) begin(buffer int) {
 	w.m = newMachine(settings{replay: true, query: w.query, probe: 10 * time.Second, timeout: 5 * time.Second, backoffMin: time.Second,
 		backoffMax: 4 * time.Second, retries: 3, maxCount: buffer, maxBytes: 1 << 20, jitter: func() float64 { return 0 }}, w)
@@ -349,8 +352,11 @@ func (w *world) step(op, arg byte, rng *rand.Rand) {
 	case 14:
 		w.save()
 	case 15:
-		if arg%4 == 0 {
+		switch {
+		case arg%4 == 0:
 			w.crash()
+		case arg%4 == 1 && w.m.lend():
+			w.applied = append(w.applied, applied{lent, uint64(arg)})
 		}
 	case 13: // two messages change places
 		if n := len(w.flight); n > 1 && !w.flight[n-1].down && !w.flight[n-2].down {

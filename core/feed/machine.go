@@ -101,6 +101,7 @@ type machine struct {
 	last     uint64 // highest number applied
 	prints   prints
 	partial  string // reason, "" if everything since 0 was applied
+	lent     bool   // the view was given by somebody else, until something is known
 	renewing bool   // what was applied since the last renew is not to be seen yet
 	open     bool   // whatever number comes next begins the run
 	// unproven: something was applied from a request that does not overlap what was applied before, or is mixed with live
@@ -192,14 +193,14 @@ func (m *machine) next() uint64 {
 func (m *machine) forget() {
 	m.fx.reset()
 	m.fx.count(countResets)
-	m.renewing = false
+	m.lent, m.renewing = false, false
 	m.unlearn()
 }
 
 // renew begins a new view; the old one answers until commit.
 func (m *machine) renew() {
 	m.fx.renew()
-	m.renewing = true
+	m.lent, m.renewing = false, true
 	m.unlearn()
 }
 
@@ -221,7 +222,7 @@ func (m *machine) up(now time.Duration) {
 	m.watch(now)
 	switch {
 	case !m.replay:
-		if m.hasLast {
+		if m.hasLast || m.lent {
 			m.forget()
 		}
 		m.partial, m.open = reasonNoReplay+": what was sent before the subscription is unknown", true
@@ -341,6 +342,7 @@ func (m *machine) restart(now time.Duration, b batch) {
 
 // accept applies the batch that continues the run, or begins it.
 func (m *machine) accept(now time.Duration, b batch) {
+	m.learn()
 	if !m.hasLast && b.seq == 0 {
 		m.partial, m.restoreAt = "", 0
 	}
@@ -348,6 +350,25 @@ func (m *machine) accept(now time.Duration, b batch) {
 	m.hasLast, m.last, m.claimed = true, b.seq, false
 	m.prints.add(b)
 	m.applied(now, b)
+}
+
+// lend tells whether a view may be given that is only somebody else's word: while nothing is known and everything was asked for, or will be.
+func (m *machine) lend() bool {
+	ok := !m.hasLast && m.partial == "" && (!m.connected || m.phase == joining)
+	m.lent = m.lent || ok
+	return ok
+}
+
+// learn is called before anything is applied: what was lent gives way.
+func (m *machine) learn() {
+	switch {
+	case m.lent && m.phase.hard(): // once all is there
+		m.fx.renew()
+		m.renewing = true
+	case m.lent:
+		m.fx.reset()
+	}
+	m.lent = false
 }
 
 // applied applies a batch and draws the consequences of what could not be.

@@ -116,6 +116,9 @@ func (m *machine) stop() {
 
 // finish ends a recovery that left no hole.
 func (m *machine) finish(now time.Duration) {
+	if m.lent {
+		m.forget() // it holds nothing
+	}
 	m.stop()
 	m.probeAt = now + m.probeWait
 	if m.partial == "" && m.doubts == 0 {

@@ -107,8 +107,8 @@ func (e *badEngine) stop() {
 	}
 }
 
-// step publishes one batch.
-func (e *badEngine) step() {
+// step publishes one batch, and tells of how many events.
+func (e *badEngine) step() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 1
@@ -130,6 +130,7 @@ func (e *badEngine) step() {
 	if e.calm || e.rng.IntN(20) > 0 {
 		require.NoError(e.t, e.pub.Publish(nil, binary.BigEndian.AppendUint64(nil, seq), payload))
 	}
+	return n
 }
 
 // change stores a chain, removes a leaf, or clears all.

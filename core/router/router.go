@@ -194,7 +194,9 @@ func (r *Router) DumpEvents() ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// LoadEvents applies a dump: a JSON list of RouterEvents. Each block gets one reference, however often it is stored.
+// LoadEvents applies a dump: a JSON list of RouterEvents. Each block gets one reference, however often it is stored. A dump does not say where in
+// a rank's events it was taken, so nothing proves it to be current: a rank with an event endpoint takes it only before its feed knows something
+// itself, and gives it up for that; later it is counted as unproven_events. Save and Load carry the positions.
 // Nothing is applied unless every event names a registered rank. An event the index refuses ends the load with
 // ErrEventRefused; those before it stay.
 func (r *Router) LoadEvents(data []byte) error {
@@ -208,17 +210,39 @@ func (r *Router) LoadEvents(data []byte) error {
 			return err
 		}
 	}
-	for i, k := range ranks {
-		if events[i].Err != nil {
-			r.ignored.Add(1)
-			k.applied.Foreign()
-			continue
+	for from := 0; from < len(events); {
+		to := from + 1
+		for to < len(events) && ranks[to] == ranks[from] {
+			to++
 		}
-		if err := r.ApplyEvent(events[i].WorkerID, &events[i].Event, index.Set); err != nil {
+		if err := r.lend(ranks[from], events[from:to]); err != nil {
 			return err
 		}
+		from = to
 	}
 	return nil
+}
+
+// lend applies events of a dump to a rank: if a feed follows it, while that has nothing better.
+func (r *Router) lend(k *rank, events []event.RouterEvent) (err error) {
+	fill := func() {
+		for i := range events {
+			if events[i].Err != nil {
+				r.ignored.Add(1)
+				k.applied.Foreign()
+			} else if err = r.applyHost(k, &events[i].Event, index.Set); err != nil {
+				return
+			}
+		}
+	}
+	if k.feed == nil {
+		fill()
+	} else if !k.feed.Lend(fill) {
+		for range events {
+			k.applied.Unproven()
+		}
+	}
+	return err
 }
 
 // RankHealth tells how complete the view of one rank is.

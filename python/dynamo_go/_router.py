@@ -451,6 +451,10 @@ class Router:
     def load_events(self, json: str | bytes | Sequence[Mapping[str, Any]]) -> None:
         """Apply a dump of :meth:`dump_events`, lower tiers included. Each block gets one reference.
 
+        A dump does not say how old it is. So a rank with event endpoints takes it only before its own events are known, and
+        gives it up for them; afterwards it is counted as ``unproven_events`` (:meth:`health`). :meth:`save` and :meth:`load`
+        carry the positions that events go on from.
+
         Raises:
             InvalidArgument: malformed; nothing was applied.
             WorkerNotFound: an event names a rank that is not registered; nothing was applied.
