@@ -244,6 +244,10 @@ cmd_bench() {
 		install_package
 		[[ -x $build/bench/wheel/bin/python ]] || python3 -m venv "$build/bench/wheel"
 		"$build/bench/wheel/bin/pip" install -q "$WHEEL"
+		mkdir -p "$build/bench/wheels"; rm -f "$build"/bench/wheels/dynamo_go-*.whl
+		"$venv/bin/pip" wheel -q --no-build-isolation --no-deps -w "$build/bench/wheels" .
+		[[ -n $(ls "$build"/bench/wheels/ai_dynamo_runtime-*.whl 2>/dev/null) ]] ||
+			"$build/bench/wheel/bin/pip" download -q --no-deps -d "$build/bench/wheels" "$WHEEL"
 		python=(--python "$venv/bin/python" --wheel "$build/bench/wheel/bin/python")
 	fi
 	need_cargo

@@ -20,20 +20,34 @@ var (
 	local = peer{"local", "dynamo-kv-router 1.6.1, a worker's indexer"}
 	whole = peer{"crtc", "dynamo-kv-router 1.6.1"} // the router around its concurrent tree
 
-	wheel = peer{"wheel", "ai-dynamo-runtime 1.6.1, hashes and matches alone"}
+	wheel  = peer{"wheel", "ai-dynamo-runtime 1.6.1, hashes and matches alone"}
+	dynamo = peer{"dynamo", "ai-dynamo-runtime 1.6.1"}
 
 	shared = []peer{crtc, chain} // what several threads can use at once, as a router does
 	alone  = []peer{radix}       // what has one thread; a row of its own, where it is better than the concurrent tree or may be
 )
 
-// python is the situation of the rows that Python programs measure.
-const python = "python"
+// The situations that Python programs measure.
+const (
+	python       = "python"        // an index and a router without a runtime
+	pythonRouter = "python_router" // KvRouter, which has workers of a runtime
+	pythonImport = "python_import" // nothing: each sample is a new process
+	pythonSize   = "python_size"   // wheels, and what they install
+)
+
+// scripts are their programs: ours, and Dynamo's.
+var scripts = map[string]struct{ ours, theirs []string }{
+	python:       {[]string{"bench/python_best_worker.py", "--serve"}, []string{"bench/python_wheel.py"}},
+	pythonRouter: {[]string{"bench/python_router.py"}, []string{"bench/python_router_wheel.py"}},
+	pythonImport: {[]string{"bench/python_import.py", "ours"}, []string{"bench/python_import.py", "wheel"}},
+	pythonSize:   {[]string{"bench/python_size.py", "dynamo-go", "build/bench/wheels"}, []string{"bench/python_size.py", "ai-dynamo-runtime", "build/bench/wheels"}},
+}
 
 // compared situations begin with a comparison of the answers to all queries.
 var compared = map[string]bool{"share64": true, "share1": true, "share512": true}
 
 // atMost bounds the rounds of what takes long or does not vary.
-var atMost = map[string]int{"writes_5M": 3, "memory_unique": 3, "memory_share512": 1, "decide": 3}
+var atMost = map[string]int{"writes_5M": 3, "memory_unique": 3, "memory_share512": 1, "decide": 3, pythonSize: 1}
 
 var rows = []row{
 	{part: "index", name: "match_256_share64", unit: "ns", work: "256 block hashes, all held by 64 workers",
@@ -152,4 +166,24 @@ var rows = []row{
 		situation: python, measure: "buffer_cold", theirs: "cold", peers: []peer{wheel}},
 	{part: "python", name: "python_book", unit: "ns", work: "a list chosen for, booked, marked and freed",
 		situation: python, measure: "book"},
+	{part: "python", name: "py_block_hash_8k", unit: "ns", work: "block hashes of a list of 8,192 tokens",
+		situation: python, measure: "block_hash_8k", peers: []peer{dynamo}},
+	{part: "python", name: "py_radix_match", unit: "ns", work: "RadixTree.find_matches of 256 blocks, scores read",
+		situation: python, measure: "radix_match", peers: []peer{dynamo}},
+	{part: "python", name: "py_best_worker_list_1k", unit: "ns", work: "KvRouter.best_worker awaited, a list of 1,024 tokens",
+		situation: pythonRouter, measure: "list_1k", peers: []peer{dynamo}},
+	{part: "python", name: "py_best_worker_list_8k", unit: "ns", work: "the same, 8,192 tokens",
+		situation: pythonRouter, measure: "list_8k", peers: []peer{dynamo}},
+	{part: "python", name: "py_best_worker_buffer_4k", unit: "ns", work: "the same, a uint32 buffer of 4,096 tokens",
+		situation: pythonRouter, measure: "buffer_4k", peers: []peer{dynamo}},
+	{part: "python", name: "py_book_cycle", unit: "ns", work: "a list of 1,024 tokens chosen for, booked, marked and freed",
+		situation: pythonRouter, measure: "book_cycle", peers: []peer{dynamo}},
+	{part: "python", name: "py_potential_loads", unit: "ns", work: "KvRouter.get_potential_loads, 64 workers, 1,024 tokens",
+		situation: pythonRouter, measure: "loads", peers: []peer{dynamo}},
+	{part: "python", name: "py_import", unit: "ns", work: "import and a first decision; theirs: import alone",
+		situation: pythonImport, measure: "import", peers: []peer{dynamo}},
+	{part: "python", name: "wheel_size", unit: "B", work: "the wheel",
+		situation: pythonSize, measure: "wheel", peers: []peer{dynamo}},
+	{part: "python", name: "installed_size", unit: "B", work: "what it installs, without what it depends on",
+		situation: pythonSize, measure: "installed", peers: []peer{dynamo}},
 }

@@ -33,15 +33,15 @@ type programs struct {
 
 // ours gives the command of our side, theirs that of a peer's.
 func (p *programs) ours(situation string) []string {
-	if situation == python {
-		return []string{p.python, "bench/python_best_worker.py", "--serve"}
+	if s, ok := scripts[situation]; ok {
+		return append([]string{p.python}, s.ours...)
 	}
 	return []string{p.self, "serve", situation}
 }
 
 func (p *programs) theirs(structure, situation string) []string {
-	if situation == python {
-		return []string{p.wheel, "bench/python_wheel.py"}
+	if s, ok := scripts[situation]; ok {
+		return append([]string{p.wheel}, s.theirs...)
 	}
 	return []string{p.peers, structure, situation}
 }
