@@ -17,7 +17,7 @@ func TestFollowsSGLangPublisher(t *testing.T) {
 	for _, version := range []string{"0.5.21", "0.5.23"} { // replay replies without and with a topic
 		t.Run(version, func(t *testing.T) {
 			p := enginetest.StartSGLang(t, version)
-			const batches = 3000
+			const batches = 20_000
 			rng := rand.New(rand.NewPCG(3, 5))
 			var lost []string
 			for seq := 1; seq < batches; seq++ { // from the first on, the tail included
@@ -37,8 +37,8 @@ func TestFollowsSGLangPublisher(t *testing.T) {
 			eventually(t, "joined", f.is(Exact))
 			eventually(t, "subscribed", g.is(Partial))
 
-			for done := 0; done < batches; done += 500 {
-				p.Tell("chain 500 42")
+			for done := 0; done < batches; done += 2000 {
+				p.Tell("chain 2000 42")
 				p.Tell("sync")
 			}
 			want := p.State()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +70,17 @@ func liars(t *testing.T) map[string][]byte {
 	return all
 }
 
+// handled waits for what follows something hostile: a second, or ten for the race detector, which makes all that is decoded and allocated several
+// times slower.
+func (k *kit) handled(what string, ok func() bool) {
+	k.t.Helper()
+	most := time.Second
+	if raceEnabled {
+		most *= 10
+	}
+	require.Eventually(k.t, ok, most, time.Millisecond, what)
+}
+
 // requireMemory checks what the heap grew by at most while f ran.
 func requireMemory(t *testing.T, f func()) {
 	t.Helper()
@@ -98,7 +110,7 @@ func TestLyingPayloadsHurtNobody(t *testing.T) {
 			send(all[name])
 			good, prompt := storedBatch(t, i+1)
 			send(good)
-			k.eventually("the good batch after "+name, func() bool { return k.depth(prompt)["1/0"] == 1 })
+			k.handled("the good batch after "+name, func() bool { return k.depth(prompt)["1/0"] == 1 })
 		}
 	})
 	row := k.health(1)
@@ -165,7 +177,7 @@ func TestHostilePeersHurtNobody(t *testing.T) {
 			endpoint, prompt := hostilePeer(t, peers[name].shaken, peers[name].send)
 			id := uint64(i + 1)
 			require.NoError(t, k.AddWorker(router.Worker{ID: id, KVEvents: router.Endpoints{Base: endpoint}}))
-			k.eventually("the good batch after "+name, func() bool { return k.depth(prompt)[fmt.Sprintf("%d/0", id)] == 1 })
+			k.handled("the good batch after "+name, func() bool { return k.depth(prompt)[fmt.Sprintf("%d/0", id)] == 1 })
 			require.Equal(t, feed.Exact, k.health(id).State, name)
 		}
 	})
