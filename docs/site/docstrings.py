@@ -35,8 +35,11 @@ class Docstrings(griffe.Extension):
             name = match[1].removeprefix("dynamo_go.")
             if name.split(".")[0] in self.public:
                 return f"[`{name}`][dynamo_go.{name}]"
-            if owner is not None and owner.is_class and name in owner.members and owner.name in self.public:
-                return f"[`{name}`][dynamo_go.{owner.name}.{name}]"
+            if owner is not None and owner.is_class and name in owner.members:
+                if ".compat." in owner.path:
+                    return f"[`{name}`][{owner.path}.{name}]"
+                if owner.name in self.public:  # shown under the name that it is imported by
+                    return f"[`{name}`][dynamo_go.{owner.name}.{name}]"
             return f"`{name}`"
 
         obj.docstring.value = _LITERAL.sub(r":\1", _ROLE.sub(link, obj.docstring.value))

@@ -308,7 +308,7 @@ class KvRouterConfig:
         self._change({"prefill_load_scale": weight} | ({"overlap_score_credit": 0.0} if weight == 0 else {}))
 
     @staticmethod
-    def from_json(text: str) -> KvRouterConfig:
+    def from_json(config_json: str) -> KvRouterConfig:
         """Read a configuration from a JSON object whose fields are the keywords.
 
         A field that is not there counts as not passed: the environment decides, then the default. Fields of Dynamo's
@@ -319,7 +319,7 @@ class KvRouterConfig:
             NotImplementedError: as the constructor.
         """
         try:
-            fields = json.loads(text, object_pairs_hook=_unique_fields)
+            fields = json.loads(config_json, object_pairs_hook=_unique_fields)
         except RecursionError:
             raise InvalidArgument("KvRouterConfig JSON is nested too deeply") from None
         except InvalidArgument:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 
 
 class Context:
@@ -15,11 +16,17 @@ class Context:
     A context can also be made by whoever sends a request, to stop it later: ``client.generate(request, context=context)``.
     """
 
-    __slots__ = ("_id", "_killed", "_stopped", "_waiters")
+    __slots__ = ("_id", "_killed", "_metadata", "_stopped", "_waiters")
 
-    def __init__(self, id: str | None = None) -> None:
-        """`id` names the request; without one it is a random UUID."""
+    #: Requests are not traced; Dynamo has these, and they are None there too without a tracer.
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+
+    def __init__(self, id: str | None = None, metadata: Mapping[str, str] | None = None) -> None:
+        """`id` names the request; without one it is a random UUID. `metadata` goes with it, as it is."""
         self._id = str(uuid.uuid4()) if id is None else id
+        self._metadata = dict(metadata or {})
         self._stopped = False
         self._killed = False
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -27,6 +34,15 @@ class Context:
     def id(self) -> str:
         """The request's id."""
         return self._id
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What whoever sent the request gave with it."""
+        return self._metadata
+
+    def trace_headers(self) -> dict[str, str] | None:
+        """Give None: requests are not traced."""
+        return None
 
     def is_stopped(self) -> bool:
         """Whether the answer is not wanted any more. True for good once it is."""

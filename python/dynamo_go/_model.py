@@ -15,31 +15,68 @@ _RANKS_MAX = 4096
 _BLOCK_SIZE_MAX = 1 << 20
 
 
-class ModelInput(enum.Enum):
+class Named(enum.IntEnum):
+    """An enumeration whose members equal numbers, as Dynamo's do, and show their names."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+
+class ModelInput(Named):
     """What a worker takes. Only tokens can be routed."""
 
-    Text = "text"
-    Tokens = "tokens"
-    Tensor = "tensor"
+    Text = 1
+    Tokens = 2
+    Tensor = 3
 
 
 class ModelType(enum.Flag):
     """What a worker answers; of no consequence to routing."""
 
+    Empty = 0
     Chat = enum.auto()
     Completions = enum.auto()
     Embedding = enum.auto()
     TensorBased = enum.auto()
     Prefill = enum.auto()
+    Images = enum.auto()
+    Audios = enum.auto()
+    Videos = enum.auto()
+    Realtime = enum.auto()
+    Classify = enum.auto()
+    Pooling = enum.auto()
+    Rerank = enum.auto()
+
+    def supports_chat(self) -> bool:
+        """Whether it answers chats."""
+        return ModelType.Chat in self
+
+    def supports_classify(self) -> bool:
+        """Whether it classifies."""
+        return ModelType.Classify in self
+
+    def supports_embedding(self) -> bool:
+        """Whether it embeds."""
+        return ModelType.Embedding in self
+
+    def supports_pooling(self) -> bool:
+        """Whether it pools."""
+        return ModelType.Pooling in self
+
+    def supports_rerank(self) -> bool:
+        """Whether it ranks."""
+        return ModelType.Rerank in self
 
 
-class WorkerType(enum.Enum):
+class WorkerType(Named):
     """The part a worker has in serving a request. Only the aggregated exists yet."""
 
-    Aggregated = "aggregated"
-    Prefill = "prefill"
-    Decode = "decode"
-    Encode = "encode"
+    Prefill = 1
+    Decode = 2
+    Encode = 3
+    Aggregated = 4
 
 
 class ModelRuntimeConfig:
@@ -167,10 +204,10 @@ async def register_model(
     _expect(endpoint, Endpoint, "endpoint")
     _expect(model_path, str, "model_path")
     if model_input is not ModelInput.Tokens:
-        raise NotImplementedError(f"model_input={model_input} is not implemented: only ModelInput.Tokens exists")
+        raise NotImplementedError(f"model_input={model_input!r} is not implemented: only ModelInput.Tokens exists")
     if worker_type not in (None, WorkerType.Aggregated):
         _expect(worker_type, WorkerType, "worker_type")
-        raise NotImplementedError(f"worker_type={worker_type} is not implemented: only WorkerType.Aggregated exists")
+        raise NotImplementedError(f"worker_type={worker_type!r} is not implemented: only WorkerType.Aggregated exists")
     config = ModelRuntimeConfig() if runtime_config is None else runtime_config
     _expect(config, ModelRuntimeConfig, "runtime_config")
     card = _card(config, kv_cache_block_size)

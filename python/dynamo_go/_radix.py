@@ -49,7 +49,7 @@ class RadixTree:
     def __init__(self) -> None:
         self._native = _native.RadixTree()
 
-    def apply_event(self, worker_id: int, kv_cache_event: bytes | str | Mapping[str, Any]) -> None:
+    def apply_event(self, worker_id: int, kv_cache_event_bytes: bytes | str | Mapping[str, Any]) -> None:
         """Apply one KV event of a worker; its form is that of :meth:`Router.apply_event`, for device blocks.
 
         A block that is stored twice must be removed once.
@@ -60,7 +60,7 @@ class RadixTree:
                 block to remove is not held, and those that were are removed.
             Overloaded: too many ranks.
         """
-        self._native.apply_event(worker_id, document(kv_cache_event, "kv_cache_event"))
+        self._native.apply_event(worker_id, document(kv_cache_event_bytes, "kv_cache_event"))
 
     def find_matches(self, sequence: Iterable[int], early_exit: bool = False) -> OverlapScores:
         """Tell how many leading blocks of a prompt each rank holds, without a hole.

@@ -218,6 +218,14 @@ class Annotated:
         """Whether the request ended with an error, which is then its last item."""
         return self._error is not None
 
+    def event(self) -> str | None:
+        """Give None; Dynamo's items can have one."""
+        return None
+
+    def id(self) -> str | None:
+        """Give None; likewise."""
+        return None
+
     def comments(self) -> list[str]:
         """The error's message, if it is one."""
         return [] if self._error is None else [str(self._error)]

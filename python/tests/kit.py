@@ -1,12 +1,19 @@
-"""What the tests of the runtime share."""
+"""What tests share."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from dynamo_go import DistributedRuntime, Endpoint, KvEventPublisher, KvRouter, KvRouterConfig
 
@@ -14,6 +21,7 @@ T = TypeVar("T")
 
 PATH = "test.backend.generate"
 BLOCK = 16
+WHEEL = "ai-dynamo-runtime==1.6.1"
 
 
 def run(main: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
@@ -106,3 +114,17 @@ def live(kind: type) -> list[Any]:
     """The objects of a class that are alive."""
     gc.collect()
     return [o for o in gc.get_objects() if type(o) is kind]
+
+
+def wheel() -> str:
+    """Give the Python of an environment that has the wheel; made once, and kept in the tests' cache."""
+    cache = os.environ.get("DGO_TEST_CACHE", os.path.join(tempfile.gettempdir(), "dynamo-go-test-cache"))
+    place = Path(cache) / "selection-service"
+    python = place / "bin" / "python"
+    if not (place / "complete").exists():
+        for command in ([sys.executable, "-m", "venv", place], [python, "-m", "pip", "install", "-q", WHEEL]):
+            done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"the wheel {WHEEL} cannot be installed: {' '.join(done.stderr.split())[-200:]}")
+        (place / "complete").touch()
+    return str(python)

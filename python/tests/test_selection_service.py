@@ -7,8 +7,6 @@ import os
 import random
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,31 +15,17 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
+from kit import wheel
 
 from dynamo_go import Router, compute_block_hash_for_seq
 
 PEER = Path(__file__).resolve().parents[2] / "testdata" / "peers" / "selection_service" / "serve.py"
-WHEEL = "ai-dynamo-runtime==1.6.1"
 BLOCK = 4
 MODEL = "m"
 FLEETS, STEPS = 20, 100
 RANKS = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1)]
 
 Rank = tuple[int, int]
-
-
-def wheel() -> str:
-    """Give the Python of an environment that has the wheel; made once, and kept in the tests' cache."""
-    cache = os.environ.get("DGO_TEST_CACHE", os.path.join(tempfile.gettempdir(), "dynamo-go-test-cache"))
-    place = Path(cache) / "selection-service"
-    python = place / "bin" / "python"
-    if not (place / "complete").exists():
-        for command in ([sys.executable, "-m", "venv", place], [python, "-m", "pip", "install", "-q", WHEEL]):
-            done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"the wheel {WHEEL} cannot be installed: {' '.join(done.stderr.split())[-200:]}")
-        (place / "complete").touch()
-    return str(python)
 
 
 class Service:
