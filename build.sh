@@ -6,6 +6,7 @@ root=$PWD
 venv=$root/.venv
 build=$root/build
 WHEEL=ai-dynamo-runtime==1.6.1
+DYNAMO_RELEASES="1.4.2 1.5.1 1.6.1"
 STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS="${GOFLAGS:--buildvcs=false}" CGO_ENABLED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -15,6 +16,7 @@ usage: ./build.sh COMMAND [ARGUMENTS]
 
   demo    four mock engines, a slice of a public trace, KV routing against round robin and random (~2 min)
   test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
+  interop our runtime and Dynamo's, as router and as worker, with three releases of Dynamo (~2 min; test runs it too)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for this machine's Python
   docs    the documentation site, in build/docs (~10 s): open build/docs/index.html
@@ -123,6 +125,7 @@ cmd_test() {
 	mkdir -p "$build/test"
 	lint_go
 	test_go
+	test_interop
 	install_package
 	lint_python
 	test_python
@@ -131,11 +134,41 @@ cmd_test() {
 	check_skips
 }
 
+cmd_interop() {
+	need_go; need_python; mkdir -p "$build/test"
+	test_interop
+	grep -hE '^(---|\s+---|SKIPPED)' "$build/test/interop.log" "$build/test/interop-skips.log" || true
+}
+
+# A virtual environment for each release of Dynamo's runtime, and the tests that have it as a peer.
+test_interop() {
+	step "Dynamo's own releases as peers"
+	local v venv installed=0
+	: >"$build/test/interop-skips.log"
+	for v in $DYNAMO_RELEASES; do
+		venv=$build/dynamo/$v
+		if [[ ! -e $venv/.installed ]]; then
+			rm -rf "$venv"; python3 -m venv "$venv"
+			if ! "$venv/bin/pip" install -q "ai-dynamo-runtime==$v" uvloop >"$build/test/interop-pip.log" 2>&1; then
+				rm -rf "$venv"
+				echo "SKIPPED interop $v: ai-dynamo-runtime==$v cannot be installed: $(tail -n 1 "$build/test/interop-pip.log")" | tee -a "$build/test/interop-skips.log"
+				continue
+			fi
+			touch "$venv/.installed"
+		fi
+		installed=1
+	done
+	[[ $installed == 1 ]] || return 0
+	DGO_TEST_DYNAMO=$build/dynamo logged interop go test -tags interop -count=1 -v -run Dynamo ./core/runtime ./core/kvrouter
+	grep -E '^ok\s' "$build/test/interop.log"
+}
+
 lint_go() {
 	step "gofmt, go vet, staticcheck"
 	local bad; bad=$(gofmt -l core capi bench examples docs)
 	[[ -z $bad ]] || die "gofmt would change: $bad"
 	go vet ./...
+	go vet -tags interop ./core/...
 	GOBIN=$build/bin go install "$STATICCHECK"
 	"$build/bin/staticcheck" ./...
 	go_bench vet ./...
@@ -282,7 +315,7 @@ cmd_clean() {
 
 [[ -w $root ]] || die "$root is read-only; work in a writable copy"
 case ${1:-help} in
-lib | wheel | docs | demo | test | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
+lib | wheel | docs | demo | test | interop | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
 help | -h | --help) usage ;;
 *) usage >&2; die "unknown command '$1'" ;;
 esac

@@ -36,6 +36,10 @@ func (a *applier) apply(b *batch) (d damage) {
 	if b.queried {
 		a.tally.add(countEvents, len(b.events))
 		for i := range b.events {
+			if b.events[i].Kind == 0 {
+				a.tally.add(countForeign, 1)
+				continue
+			}
 			a.valid(&b.events[i], nil)
 		}
 		return intact

@@ -49,6 +49,7 @@ type Config struct {
 	Endpoint  string // of the engine's PUB socket for this rank
 	Replay    string // of its replay socket; "" if there is none
 	Query     string // of its local indexer's query socket; "" if there is none. Otherwise Replay is not used
+	Stream    Stream // followed instead of an engine, if not nil: no endpoint is given then. The feed closes it
 	Topic     string // prefix to subscribe to; "" is everything
 	BlockSize int    // tokens in a block; events with another size are counted, not applied
 	Sink      Sink
@@ -84,9 +85,17 @@ type Config struct {
 	ZMQ zmq.Options
 }
 
+// queries tells whether there is a local indexer to ask.
+func (c *Config) queries() bool {
+	if c.Stream != nil {
+		return c.Stream.Queries()
+	}
+	return c.Query != ""
+}
+
 func (c *Config) settings() settings {
 	s := settings{
-		replay: c.Replay != "" || c.Query != "", query: c.Query != "", probe: c.Probe, timeout: c.ReplayTimeout, backoffMin: c.BackoffMin, backoffMax: c.BackoffMax,
+		replay: c.Replay != "" || c.queries(), query: c.queries(), probe: c.Probe, timeout: c.ReplayTimeout, backoffMin: c.BackoffMin, backoffMax: c.BackoffMax,
 		retries: c.Retries, maxCount: c.MaxWaiting, maxBytes: c.MaxWaitingBytes, jitter: c.Jitter,
 	}
 	def(&s.probe, 10*time.Second)

@@ -45,6 +45,8 @@
 //     last answer (of the last 64), and compared with them. What differs, or cannot be compared, is replaced by the whole state.
 //   - Replacement: a whole state, of an indexer or by a replay from 0 that ends partial, is applied out of sight of those who ask, and then takes
 //     the place of the view at once, if the Sink can have two (Replacer).
+//   - Stream (Config.Stream): a publisher of an event plane takes the place of the engine, and whoever answers for it that of a local indexer.
+//     Its messages carry events by themselves, so that they are numbered as answers are and need not be compared with them.
 //   - Undecodable: a stored event leaves the rank partial; a removal, or a batch, also drops everything learnt before.
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
 //

@@ -59,7 +59,9 @@ func Start(cfg Config) *Feed {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.status.Since = f.began
 	f.publish()
-	f.sub = zmq.Subscribe(cfg.Endpoint, []string{cfg.Topic}, cfg.ZMQ)
+	if cfg.Stream == nil {
+		f.sub = zmq.Subscribe(cfg.Endpoint, []string{cfg.Topic}, cfg.ZMQ)
+	}
 	f.work.Go(f.run)
 	return f
 }
@@ -68,7 +70,11 @@ func Start(cfg Config) *Feed {
 // is. The caller must not hold a lock that the sink takes. It may be called more than once.
 func (f *Feed) Close() {
 	f.cancel()
-	f.sub.Close()
+	if f.sub != nil {
+		f.sub.Close()
+	} else {
+		f.cfg.Stream.Close()
+	}
 	f.work.Wait()
 }
 
@@ -97,6 +103,13 @@ func (f *Feed) Status() Status {
 func (f *Feed) now() time.Duration { return time.Since(f.began) }
 
 func (f *Feed) run() {
+	var engine <-chan zmq.Event // one of these two
+	var stream <-chan StreamEvent
+	if f.sub != nil {
+		engine = f.sub.Events()
+	} else {
+		stream = f.cfg.Stream.Events()
+	}
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	var set time.Duration // when the alarm rings; it may ring too early, never too late
@@ -112,11 +125,16 @@ func (f *Feed) run() {
 		select {
 		case <-f.ctx.Done():
 			return
-		case e, ok := <-f.sub.Events():
+		case e, ok := <-engine:
 			if !ok {
 				return
 			}
 			f.guarded(func() { f.subscribed(e) })
+		case e, ok := <-stream:
+			if !ok {
+				return
+			}
+			f.guarded(func() { f.streamed(e) })
 		case r := <-replies:
 			f.guarded(func() { f.replied(r) })
 		case <-alarm.C:
@@ -205,9 +223,12 @@ func (o orders) ask(id int, start uint64, whole bool) (waits bool) {
 	ctx, cancel := context.WithCancel(o.ctx)
 	r := &request{id: id, replies: make(chan reply, replyQueue), cancel: cancel}
 	o.request = r
+	q := &event.RangeQuery{WorkerID: o.cfg.Rank.ID, DPRank: o.cfg.Rank.DPRank, HasStart: !whole, Start: start}
 	ask := func(ctx context.Context, t *turn) error { return r.replay(ctx, t, o.cfg.Replay, start, o.cfg.ZMQ) }
-	if o.cfg.Query != "" {
-		q := &event.RangeQuery{WorkerID: o.cfg.Rank.ID, DPRank: o.cfg.Rank.DPRank, HasStart: !whole, Start: start}
+	switch {
+	case o.cfg.Stream != nil:
+		ask = func(ctx context.Context, t *turn) error { return r.ask(ctx, t, o.cfg.Stream, q) }
+	case o.cfg.Query != "":
 		ask = func(ctx context.Context, t *turn) error { return r.query(ctx, t, o.cfg.Query, q, o.cfg.ZMQ) }
 	}
 	o.work.Go(func() { r.run(ctx, o.cfg.Limit, ask) })

@@ -34,19 +34,23 @@ func (s *Source) answer(request [][]byte, reply func(frames ...[]byte) error) {
 	if len(request) != 2 {
 		return
 	}
-	var answer []byte
-	if a := s.small(request[1]); a != nil {
-		answer = wire.AppendRangeAnswer(nil, s.cfg.Rank.ID, a)
-	} else {
-		d := s.dumps.take(s.dump, s.log.Stats)
-		if d == nil {
-			return // closed
-		}
-		defer s.dumps.give(d)
-		answer = d.bytes
-	}
 	// An error is the peer gone, or too slow: it will ask again.
-	_ = s.transmit(answer, time.Now, func(head, chunk []byte) error { return reply(request[0], head, chunk) })
+	_ = s.Answer(request[1], func(answer []byte) error {
+		return s.transmit(answer, time.Now, func(head, chunk []byte) error { return reply(request[0], head, chunk) })
+	})
+}
+
+// Answer gives the answer to a query (wire.AppendRangeQuery), which may be large, to send: valid for the call only. The error is that of send, or ErrClosed.
+func (s *Source) Answer(query []byte, send func(answer []byte) error) error {
+	if a := s.small(query); a != nil {
+		return send(wire.AppendRangeAnswer(nil, s.cfg.Rank.ID, a))
+	}
+	d := s.dumps.take(s.dump, s.log.Stats)
+	if d == nil {
+		return ErrClosed
+	}
+	defer s.dumps.give(d)
+	return send(d.bytes)
 }
 
 // transmit sends an answer, within the time for the whole of it.

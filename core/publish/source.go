@@ -28,6 +28,10 @@ type SourceConfig struct {
 	Topic       string           // first frame of every message
 	BufferSteps int              // events kept for replays and queries, the latest ones; 1..MaxBufferSteps
 	Clock       func() time.Time // for the messages' time stamps; nil: time.Now
+
+	// Events, if not nil, gets each event instead of sockets, of which there are none then; who asks is answered by Answer. Events are numbered from 1,
+	// as in Dynamo, and none clears to begin with. It is called with the Source's lock held: it must not block. The event is borrowed.
+	Events func(*event.Event)
 }
 
 // A Source publishes what one rank of a worker holds in its KV cache, and knows it too, so that routers can ask for all of
@@ -37,8 +41,8 @@ type SourceConfig struct {
 // All methods are safe for concurrent use.
 type Source struct {
 	cfg   SourceConfig
-	id    uint64 // drawn at random: tells this process from the one before
-	out   *Publisher
+	id    uint64            // drawn at random: tells this process from the one before
+	out   *Publisher        // nil if Config.Events gets the events
 	query *zmq.RouterSocket // nil when there is none
 	log   *replay.Log
 	index index.Index
@@ -63,15 +67,19 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 	}
 	s := &Source{cfg: cfg, id: rand.Uint64()}
 	var err error
-	s.out, err = New(Config{
+	if cfg.Events != nil {
+		s.next = 1
+	} else if s.out, err = New(Config{
 		Endpoint: cfg.Endpoint, Replay: cfg.Replay, Topic: cfg.Topic, Rank: cfg.Rank.DPRank, BufferSteps: cfg.BufferSteps, Clock: cfg.Clock,
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	s.index = index.New(index.Options{OneShard: true})
 	s.log, err = replay.New(replay.Config{DPRank: cfg.Rank.DPRank, Events: cfg.BufferSteps, Index: s.index, Lower: tier.New(0)})
-	if err == nil {
+	if errors.Is(err, replay.ErrConfig) {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err == nil && s.out != nil {
 		_, err = s.Publish(Cleared())
 	}
 	if err == nil && cfg.Query != "" {
@@ -91,11 +99,21 @@ func (s *Source) Rank() worker.Rank { return s.cfg.Rank }
 // BlockSize is how many tokens a block has.
 func (s *Source) BlockSize() int { return s.cfg.BlockSize }
 
-// Addr is the endpoint of the PUB socket, with the port that was taken.
-func (s *Source) Addr() string { return s.out.Addr() }
+// Addr is the endpoint of the PUB socket, with the port that was taken; empty when there is none.
+func (s *Source) Addr() string {
+	if s.out == nil {
+		return ""
+	}
+	return s.out.Addr()
+}
 
 // ReplayAddr is the endpoint of the replay socket; empty when there is none.
-func (s *Source) ReplayAddr() string { return s.out.ReplayAddr() }
+func (s *Source) ReplayAddr() string {
+	if s.out == nil {
+		return ""
+	}
+	return s.out.ReplayAddr()
+}
 
 // QueryAddr is the endpoint of the query socket; empty when there is none.
 func (s *Source) QueryAddr() string {
@@ -112,7 +130,9 @@ func (s *Source) Close() error {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
-		s.err = s.out.Close()
+		if s.out != nil {
+			s.err = s.out.Close()
+		}
 		if s.query != nil {
 			s.err = errors.Join(s.err, s.query.Close())
 		}
@@ -140,6 +160,9 @@ func (s *Source) Stats() SourceStats {
 	st := SourceStats{
 		Messages: s.next, Stored: uint64(s.total.Stored), Duplicate: uint64(s.total.Duplicate),
 		Removed: uint64(s.total.Removed), Unknown: uint64(s.total.Unknown), Refused: uint64(s.total.Refused),
+	}
+	if s.out == nil {
+		st.Messages-- // they are numbered from 1
 	}
 	if !s.closed {
 		st.Blocks = s.index.Blocks(0)
@@ -375,7 +398,11 @@ func (s *Source) remove(e *Event, tier event.Tier) (done index.Applied, err erro
 
 // send records an event and publishes it, in this order: who hears of it may ask for it.
 func (s *Source) send(e Event, ev *event.Event) error {
-	payload, err := s.out.encode([]Event{e})
+	var payload []byte
+	var err error
+	if s.out != nil {
+		payload, err = s.out.encode([]Event{e})
+	}
 	if err != nil {
 		return err
 	}
@@ -384,6 +411,10 @@ func (s *Source) send(e Event, ev *event.Event) error {
 		return fmt.Errorf("publish: the local indexer refuses what was checked: %w", err)
 	}
 	s.next++
+	if s.out == nil {
+		s.cfg.Events(ev)
+		return nil
+	}
 	_, err = s.out.send(payload)
 	return err
 }

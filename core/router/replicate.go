@@ -40,13 +40,18 @@ type Replicated struct {
 	ID   uint64 `json:"id"`
 }
 
-// Replicate joins the routers that share load, once and until the router is closed. Delivery is best effort: what was placed
-// before a router joins it does not hear. Errors: ErrInvalidArgument (also a second call), ErrCannotConnect (an endpoint
-// cannot be bound), ErrClosed.
-func (r *Router) Replicate(c Replicas) (Replicated, error) {
-	if !finiteNonNegative(c.PeerTimeoutSecs) || c.PeerTimeoutSecs > math.MaxInt32 {
-		return Replicated{}, fmt.Errorf("%w: peer_timeout_secs=%v, expected 0 to %d", ErrInvalidArgument, c.PeerTimeoutSecs, math.MaxInt32)
-	}
+// Mesh carries what routers tell each other: *replica.Mesh, or one over an event plane.
+type Mesh interface {
+	// Publish tells the others of e, which is borrowed for the call. It is called with the router's lock held: it must not block.
+	Publish(e *wire.SequenceEvent)
+	Stats() replica.Stats
+	// Close ends it; the sink is not called any more when it returns.
+	Close()
+}
+
+// Share joins the routers that share load by a mesh that join makes, which tells the sink of the others; as Replicate does. Errors: those of join,
+// ErrInvalidArgument, ErrClosed.
+func (r *Router) Share(join func(replica.Sink) (Mesh, error)) error {
 	r.admin.Lock()
 	defer r.admin.Unlock()
 	r.mu.Lock()
@@ -54,24 +59,45 @@ func (r *Router) Replicate(c Replicas) (Replicated, error) {
 	r.mu.Unlock()
 	switch {
 	case closed:
-		return Replicated{}, ErrClosed
+		return ErrClosed
 	case joined:
-		return Replicated{}, fmt.Errorf("%w: the router shares load already", ErrInvalidArgument)
+		return fmt.Errorf("%w: the router shares load already", ErrInvalidArgument)
 	}
 	r.chain()
-	mesh, err := replica.New(replica.Config{
-		Bind: c.Bind, Connect: c.Connect, ID: c.ID, Model: c.Model, Group: c.Group, BlockSize: uint32(r.blockSize),
-		PeerTimeout: time.Duration(c.PeerTimeoutSecs * float64(time.Second)),
-	}, replicaSink{r})
-	switch {
-	case errors.Is(err, replica.ErrInvalid), errors.Is(err, zmq.ErrEndpoint):
-		return Replicated{}, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
-	case err != nil:
-		return Replicated{}, fmt.Errorf("%w: %w", ErrCannotConnect, err)
+	mesh, err := join(replicaSink{r})
+	if err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mesh = mesh
+	return nil
+}
+
+// Replicate joins the routers that share load, once and until the router is closed. Delivery is best effort: what was placed
+// before a router joins it does not hear. Errors: ErrInvalidArgument (also a second call), ErrCannotConnect (an endpoint
+// cannot be bound), ErrClosed.
+func (r *Router) Replicate(c Replicas) (Replicated, error) {
+	if !finiteNonNegative(c.PeerTimeoutSecs) || c.PeerTimeoutSecs > math.MaxInt32 {
+		return Replicated{}, fmt.Errorf("%w: peer_timeout_secs=%v, expected 0 to %d", ErrInvalidArgument, c.PeerTimeoutSecs, math.MaxInt32)
+	}
+	var mesh *replica.Mesh
+	err := r.Share(func(sink replica.Sink) (_ Mesh, err error) {
+		mesh, err = replica.New(replica.Config{
+			Bind: c.Bind, Connect: c.Connect, ID: c.ID, Model: c.Model, Group: c.Group, BlockSize: uint32(r.blockSize),
+			PeerTimeout: time.Duration(c.PeerTimeoutSecs * float64(time.Second)),
+		}, sink)
+		switch {
+		case errors.Is(err, replica.ErrInvalid), errors.Is(err, zmq.ErrEndpoint):
+			return nil, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrCannotConnect, err)
+		}
+		return mesh, nil
+	})
+	if err != nil {
+		return Replicated{}, err
+	}
 	return Replicated{Bind: mesh.Addr(), ID: mesh.ID()}, nil
 }
 

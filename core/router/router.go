@@ -86,7 +86,7 @@ type Router struct {
 	queue   *queue.Queue[*Ticket] // nil: nothing waits
 	roomy   bool                  // a booking ended since the queue was looked at
 	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
-	mesh    *replica.Mesh         // nil: load is not shared with other routers
+	mesh    Mesh                  // nil: load is not shared with other routers
 	chained bool                  // the ledger knows blocks by their sequence hashes
 	heard   []block.Hash          // of another router's request
 	table   *worker.Table

@@ -303,7 +303,7 @@ func (r *Router) claim(id uint64, resolved map[uint32]rankEndpoints) map[uint32]
 		w := r.waiting[worker.Rank{ID: id, DPRank: dp}]
 		switch {
 		case w == nil:
-		case (w.feed != nil) == (e.events != "" && r.config.UseKVEvents):
+		case (w.feed != nil) == (e.followed() && r.config.UseKVEvents):
 			claimed[dp] = w
 		default:
 			r.drop(w.cache) // the rank keeps it

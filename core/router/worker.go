@@ -51,17 +51,20 @@ func (e Endpoints) resolve(host string, rank uint32) (string, error) {
 
 // Worker describes a worker to AddWorker. Only ID is required.
 type Worker struct {
-	ID                  uint64
-	DPStart             uint32 // first data-parallel rank
-	DPSize              uint32 // number of ranks, 1 to MaxRanks; 0 means 1
-	KVEvents            Endpoints
-	Replay              Endpoints
-	Query               Endpoints // of the ranks' local indexers; where there is one, Replay is not used
-	Topic               string    // prefix of the topics to subscribe to
-	Host                string    // stands for "*" in endpoints
-	BlockSize           int       // 0, or the router's
-	MaxNumBatchedTokens uint64    // 0 if unknown
-	TotalKVBlocks       uint64    // 0 if unknown
+	ID       uint64
+	DPStart  uint32 // first data-parallel rank
+	DPSize   uint32 // number of ranks, 1 to MaxRanks; 0 means 1
+	KVEvents Endpoints
+	Replay   Endpoints
+	Query    Endpoints // of the ranks' local indexers; where there is one, Replay is not used
+	Topic    string    // prefix of the topics to subscribe to
+	// Stream gives where the events of a rank come from, instead of endpoints, when the rank joins. It is called with the router's lock held: it must
+	// be quick, and not call the router.
+	Stream              func(rank uint32) feed.Stream
+	Host                string // stands for "*" in endpoints
+	BlockSize           int    // 0, or the router's
+	MaxNumBatchedTokens uint64 // 0 if unknown
+	TotalKVBlocks       uint64 // 0 if unknown
 	Taints              []string
 	Adapters            []string // LoRA adapters that are loaded. Requests for one that any worker names go to those that name it, if they can
 }
@@ -89,7 +92,13 @@ type workerState struct {
 	ranks map[uint32]*rank
 }
 
-type rankEndpoints struct{ events, replay, query string }
+type rankEndpoints struct {
+	events, replay, query string
+	stream                bool // instead of them
+}
+
+// followed tells whether a feed follows the rank.
+func (e rankEndpoints) followed() bool { return e.events != "" || e.stream }
 
 // resolveAll checks the description and gives the endpoints of each of its ranks.
 func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
@@ -104,6 +113,9 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 	}
 	if w.KVEvents.none() && !(w.Replay.none() && w.Query.none()) {
 		return nil, fmt.Errorf("%w: worker %d has replay or query endpoints but no kv_events endpoints", ErrInvalidArgument, w.ID)
+	}
+	if w.Stream != nil && !w.KVEvents.none() {
+		return nil, fmt.Errorf("%w: worker %d has both a stream and kv_events endpoints", ErrInvalidArgument, w.ID)
 	}
 	for _, e := range []Endpoints{w.KVEvents, w.Replay, w.Query} {
 		if e.Base != "" && len(e.ByRank) > 0 {
@@ -143,13 +155,13 @@ func (w *Worker) resolveAll(blockSize int) (map[uint32]rankEndpoints, error) {
 			}
 			used[e] = true
 		}
-		resolved[r] = rankEndpoints{events, replay, query}
+		resolved[r] = rankEndpoints{events, replay, query, w.Stream != nil}
 	}
 	return resolved, nil
 }
 
 func (w *Worker) sameEndpoints(o *Worker) bool {
-	return w.KVEvents.equal(o.KVEvents) && w.Replay.equal(o.Replay) && w.Query.equal(o.Query) && w.Topic == o.Topic && w.Host == o.Host
+	return (w.Stream == nil) == (o.Stream == nil) && w.KVEvents.equal(o.KVEvents) && w.Replay.equal(o.Replay) && w.Query.equal(o.Query) && w.Topic == o.Topic && w.Host == o.Host
 }
 
 // AddWorker registers a worker; it is a candidate at once, whether its ports answer or not. The same id with the same
@@ -237,17 +249,24 @@ func (r *Router) attach(w *workerState, dp uint32, e rankEndpoints, loaded *wait
 	if delete(r.waiting, id); loaded != nil {
 		resume, k.partial = loaded.feed, loaded.partial
 	}
-	if e.events != "" && r.config.UseKVEvents {
-		k.feed = feed.Start(feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Query: e.query, Topic: w.spec.Topic,
-			BlockSize: r.blockSize, Sink: sink{r, k, counting(e)}, Intake: &k.intake, Resume: resume, Limit: r.answers, Log: r.log})
+	if e.followed() && r.config.UseKVEvents {
+		cfg := feed.Config{Rank: id, Endpoint: e.events, Replay: e.replay, Query: e.query, Topic: w.spec.Topic,
+			BlockSize: r.blockSize, Sink: sink{r, k, counting(e)}, Intake: &k.intake, Resume: resume, Limit: r.answers, Log: r.log}
+		if e.stream {
+			cfg.Stream, cfg.ReplayTimeout = w.spec.Stream(dp), streamTimeout
+		}
+		k.feed = feed.Start(cfg)
 	}
 	w.ranks[dp] = k
 }
 
+// streamTimeout is how long the answer of a Stream may take, which comes whole: Dynamo's number.
+const streamTimeout = 30 * time.Second
+
 // counting says what a block stored twice means: two copies to an engine; nothing to a local indexer, whose states and events
 // overlap.
 func counting(e rankEndpoints) index.Counting {
-	if e.query != "" {
+	if e.query != "" || e.stream {
 		return index.Set
 	}
 	return index.Count

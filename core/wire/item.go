@@ -313,3 +313,20 @@ func appendMapHead(dst []byte, n int) []byte {
 	}
 	return binary.BigEndian.AppendUint32(append(dst, msgpcode.Map32), uint32(n))
 }
+
+// AppendRouting appends the map routing of a request: the entries of fields, a map or nothing, and where it goes. Malformed fields are left out.
+func AppendRouting(dst, fields []byte, workerID uint64, dpRank uint32, pinned bool) []byte {
+	pairs, entries, err := mapEntries(fields)
+	if err != nil {
+		pairs, entries = 0, nil
+	}
+	pairs++
+	if pinned {
+		pairs++
+	}
+	dst = append(appendMapHead(dst, pairs), entries...)
+	if pinned {
+		dst = appendUint(appendString(dst, "backend_instance_id"), workerID)
+	}
+	return appendUint(appendString(dst, "dp_rank"), uint64(dpRank))
+}

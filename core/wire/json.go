@@ -180,3 +180,11 @@ func (c *cursor) jsonMap(dst []byte, depth int) ([]byte, error) {
 	}
 	return append(dst, '}'), err
 }
+
+// Valid tells whether bytes are one MessagePack value. Errors: ErrConvert.
+func Valid(data []byte) error {
+	if _, err := whole(data, math.MaxInt); err != nil {
+		return fmt.Errorf("%w: %w", ErrConvert, err)
+	}
+	return nil
+}

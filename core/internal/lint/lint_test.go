@@ -61,6 +61,11 @@ var imports = map[string][]string{
 	"core/tail":                        {"core/feed", "core/stream", "core/wire", "core/zmq"},
 	"core/publish":                     {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/relay":                       {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker", "core/zmq"},
+	"core/internal/dynamotest":         {},
+	"core/runtime":                     {"core/runtime/callhome", "core/runtime/discovery", "core/runtime/plane", "core/runtime/tcp", "core/wire"},
+	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/wire", "core/worker", "core/zmq"},
+	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
+	"core/kvrouter":                    {"core/feed", "core/replica", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
 	"core/runtime/discovery":           {},
 	"core/runtime/discovery/file":      {"core/runtime/discovery"},
 	"core/runtime/discovery/storetest": {"core/runtime/discovery"},
@@ -86,7 +91,7 @@ var libraries = map[string][]string{
 	"github.com/fsnotify/fsnotify":   {"core/runtime/discovery/file", "core/stream"},
 	"golang.org/x/sys/unix":          {"core/runtime/discovery/file", "core/stream"},
 	"golang.org/x/sync":              {"core/runtime/tcp"},
-	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/enginetest", "core/runtime/discovery/storetest"},
+	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/dynamotest", "core/internal/enginetest", "core/runtime/discovery/storetest"},
 	"C":                              {"capi"},
 }
 

@@ -1,0 +1,214 @@
+package kvrouter
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"sync"
+
+	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/event"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/worker"
+)
+
+// members keeps the router's workers in step with discovery. sync compares the whole with the whole; only one goroutine at a time calls it.
+//
+// Invariant, after sync: the router's workers are the instances with a card of their own that fits the router; the stream of each of their ranks
+// follows the one publisher that is registered for it, and nobody if there is none, or more than one.
+type members struct {
+	k        *KvRouter
+	models   *discovery.View
+	channels *discovery.View
+	sources  *discovery.View
+
+	mu      sync.Mutex // guards the rest; sync alone writes
+	workers map[uint64]*member
+	changed chan struct{} // closed, and made anew, when workers change
+	unfit   map[uint64]error
+}
+
+// member is a worker of the router.
+type member struct {
+	card    discovery.Card
+	streams map[worker.Rank]*event.RankStream
+}
+
+// watch opens the views.
+func (m *members) watch(k *KvRouter) (err error) {
+	m.k, m.workers, m.changed = k, make(map[uint64]*member), make(chan struct{})
+	store, topic := k.r.Store(), discovery.TopicPrefix(k.name, wire.TopicKVEvents)
+	if m.models, err = store.Watch(discovery.Models, k.name.Prefix()); err != nil {
+		return err
+	}
+	if m.channels, err = store.Watch(discovery.EventChannels, topic); err != nil {
+		return err
+	}
+	m.sources, err = store.Watch(discovery.EventSources, topic)
+	return err
+}
+
+func (m *members) close() {
+	for _, v := range []*discovery.View{m.models, m.channels, m.sources} {
+		if v != nil {
+			v.Close()
+		}
+	}
+}
+
+// run follows what changes. The views are in no order among each other: whichever tells, all are looked at.
+func (m *members) run() {
+	for {
+		instances := m.k.client.Changed()
+		m.sync()
+		select {
+		case <-m.k.stop:
+			return
+		case <-instances:
+		case <-m.models.Changed():
+		case <-m.channels.Changed():
+		case <-m.sources.Changed():
+		}
+	}
+}
+
+// count gives the number of workers, and a channel that is closed when it may be another.
+func (m *members) count() (changed <-chan struct{}, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed, len(m.workers)
+}
+
+func (m *members) has(id uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.workers[id] != nil
+}
+
+// Unfit tells why instances with a model card are no workers, by id.
+func (k *KvRouter) Unfit() map[uint64]error {
+	k.members.mu.Lock()
+	defer k.members.mu.Unlock()
+	return maps.Clone(k.members.unfit)
+}
+
+// cards gives the instances' own cards, and why others cannot be read.
+func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64][]string, unfit map[uint64]error) {
+	cards, adapters, unfit = make(map[uint64]discovery.Card), make(map[uint64][]string), make(map[uint64]error)
+	for path, record := range m.models.Entries() {
+		model, err := discovery.DecodeModel(path, record)
+		if err != nil {
+			continue
+		}
+		if model.Suffix != "" {
+			adapters[model.ID] = append(adapters[model.ID], model.Suffix)
+			continue
+		}
+		card, err := model.Parse()
+		if err != nil {
+			unfit[model.ID] = err
+			continue
+		}
+		cards[model.ID] = card
+	}
+	return cards, adapters, unfit
+}
+
+// sync makes the router's workers what discovery says.
+func (m *members) sync() {
+	cards, adapters, unfit := m.cards()
+	served := make(map[uint64]bool)
+	for _, id := range m.k.client.IDs() {
+		served[id] = true
+	}
+	workers, changed := maps.Clone(m.workers), false
+	for id, w := range workers {
+		card, ok := cards[id]
+		if ok && served[id] && sameRanks(&w.card, &card) {
+			continue
+		}
+		_ = m.k.router.RemoveWorker(id) // it is there, or the router is closed
+		m.k.forget(id)
+		delete(workers, id)
+		changed = true
+	}
+	for id, card := range cards {
+		w := workers[id]
+		if !served[id] || w != nil && reflect.DeepEqual(w.card, card) {
+			continue
+		}
+		if w == nil {
+			w = &member{streams: make(map[worker.Rank]*event.RankStream)}
+		}
+		w.card = card
+		if err := m.k.router.AddWorker(m.describe(id, w, adapters[id])); err != nil {
+			unfit[id] = err
+			if workers[id] != nil && !errors.Is(err, router.ErrClosed) {
+				_ = m.k.router.RemoveWorker(id)
+			}
+			delete(workers, id)
+			continue
+		}
+		workers[id] = w
+		changed = true
+	}
+	m.follow(workers)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.workers, m.unfit = workers, unfit
+	if changed {
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+}
+
+// sameRanks tells whether a worker with one card can become one with the other, and keep what is known of it.
+func sameRanks(a, b *discovery.Card) bool {
+	x, y := &a.Runtime, &b.Runtime
+	return a.BlockSize == b.BlockSize && x.DataParallelStart == y.DataParallelStart && x.DataParallelSize == y.DataParallelSize &&
+		x.EnableLocalIndexer == y.EnableLocalIndexer
+}
+
+func (m *members) describe(id uint64, w *member, adapters []string) router.Worker {
+	c := &w.card.Runtime
+	return router.Worker{
+		ID: id, DPStart: c.DataParallelStart, DPSize: c.DataParallelSize, BlockSize: int(w.card.BlockSize),
+		MaxNumBatchedTokens: c.MaxNumBatchedTokens, TotalKVBlocks: c.TotalKVBlocks, Taints: c.Taints, Adapters: adapters,
+		Stream: func(rank uint32) feed.Stream {
+			r := worker.Rank{ID: id, DPRank: rank}
+			w.streams[r] = event.NewRankStream(r, c.EnableLocalIndexer, m.k.ask)
+			return w.streams[r]
+		},
+	}
+}
+
+// follow tells the streams of all ranks whom to follow.
+func (m *members) follow(workers map[uint64]*member) {
+	channels := event.Channels(m.channels)
+	found := make(map[worker.Rank]*event.Source)
+	ambiguous := make(map[worker.Rank]bool)
+	for path, record := range m.sources.Entries() {
+		s, err := discovery.DecodeSource(path, record)
+		if err != nil {
+			continue
+		}
+		c, ok := channels[s.Publisher]
+		if !ok || c.ZMQ == "" {
+			continue
+		}
+		rank := worker.Rank{ID: s.WorkerID, DPRank: s.DPRank}
+		ambiguous[rank] = ambiguous[rank] || found[rank] != nil
+		found[rank] = &event.Source{Publisher: s.Publisher, ZMQ: c.ZMQ, Recovery: s.Recovery}
+	}
+	for _, w := range workers {
+		for rank, stream := range w.streams {
+			if ambiguous[rank] {
+				stream.Follow(nil)
+			} else {
+				stream.Follow(found[rank])
+			}
+		}
+	}
+}

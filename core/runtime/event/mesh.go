@@ -1,0 +1,130 @@
+package event
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/dynamo-go/dynamo-go/core/replica"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+)
+
+// Mesh is what package replica is, over the event plane: the routers of an endpoint tell each other what they place. They find each other by
+// discovery, and one that is registered no more is gone.
+type Mesh struct {
+	pub  *Publisher
+	sub  *Subscription
+	sink replica.Sink
+
+	published, unsent, applied, echoes, otherRouter, malformed, gone, panics atomic.Uint64
+
+	mu      sync.Mutex
+	routers map[uint64]uint64 // who publishes, by publisher; one router each
+}
+
+// NewMesh joins the routers of an endpoint. Errors: those of binding and of the store.
+func NewMesh(store discovery.Store, host string, scope discovery.Name, sink replica.Sink) (*Mesh, error) {
+	pub, err := NewPublisher(store, host, scope, wire.TopicSequences, 0)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mesh{pub: pub, sink: sink, routers: make(map[uint64]uint64)}
+	m.sub, err = Subscribe(store, scope, wire.TopicSequences, Options{Take: m.take, Gone: m.lose})
+	if err != nil {
+		pub.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// ID is this router's among the others.
+func (m *Mesh) ID() uint64 { return m.pub.ID() }
+
+// Publish tells the others; e is borrowed for the call, and its RouterID does not matter.
+func (m *Mesh) Publish(e *wire.SequenceEvent) {
+	mine := *e
+	mine.RouterID = m.pub.ID()
+	payload, err := wire.AppendSequences(make([]byte, 0, 256+9*len(e.Sequences)), []wire.SequenceEvent{mine})
+	if err != nil {
+		m.unsent.Add(1)
+		return
+	}
+	if m.pub.Publish(payload) == nil {
+		m.published.Add(1)
+	}
+}
+
+// Stats counts.
+func (m *Mesh) Stats() replica.Stats {
+	return replica.Stats{
+		Connected: m.sub.Connected(), Listeners: m.pub.Subscribers(), Published: m.published.Load(), Unsent: m.unsent.Load(),
+		Dropped: m.pub.pub.Stats().Dropped, Applied: m.applied.Load(), Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),
+		Malformed: m.malformed.Load() + m.sub.Malformed(), Gone: m.gone.Load(), Panics: m.panics.Load(),
+	}
+}
+
+// Close leaves the others. The sink is not called any more when it returns. It is idempotent.
+func (m *Mesh) Close() {
+	m.sub.Close()
+	m.pub.Close()
+}
+
+func (m *Mesh) take(e *wire.Envelope) {
+	if e.Publisher == m.pub.ID() {
+		m.echoes.Add(1)
+		return
+	}
+	var events []wire.SequenceEvent
+	err := wire.NewSequenceDecoder().DecodeAll(e.Payload, func(x *wire.SequenceEvent) {
+		if !m.identify(e.Publisher, x.RouterID) {
+			m.otherRouter.Add(1)
+			return
+		}
+		kept := *x
+		kept.Sequences = append(kept.Sequences[:0:0], x.Sequences...)
+		events = append(events, kept)
+	})
+	if err != nil {
+		m.malformed.Add(1)
+	}
+	if len(events) > 0 && m.tell(func() { m.sink.Apply(events) }) {
+		m.applied.Add(uint64(len(events)))
+	}
+}
+
+// identify tells whether a publisher may speak for a router: the first one it speaks for, and only that.
+func (m *Mesh) identify(publisher, router uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.routers[publisher]
+	if !ok {
+		if router == 0 || router == m.pub.ID() {
+			return false
+		}
+		m.routers[publisher] = router
+		return true
+	}
+	return known == router
+}
+
+func (m *Mesh) lose(publisher uint64) {
+	m.mu.Lock()
+	router, known := m.routers[publisher]
+	delete(m.routers, publisher)
+	m.mu.Unlock()
+	if known {
+		m.tell(func() { m.sink.Gone(router) })
+		m.gone.Add(1)
+	}
+}
+
+// tell calls the sink, and tells whether it returned.
+func (m *Mesh) tell(call func()) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			m.panics.Add(1)
+		}
+	}()
+	call()
+	return true
+}

@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/runtime/callhome"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/tcp"
+)
+
+// Options of a Runtime. The zero value of a field means its default.
+type Options struct {
+	// RequestHost and RequestPort are where this process takes requests, ResponseHost and ResponsePort responses; EventHost is the address it
+	// publishes events under (they are bound to all). Hosts: the first IPv4 address that is not loopback, or 127.0.0.1. Ports: any free ones.
+	RequestHost, ResponseHost, EventHost string
+	RequestPort, ResponsePort            int
+
+	Codec       string        // that this process as a worker asks for: discovery.CodecMsgpack, or CodecJSON
+	MaxRequests int           // that this process as a worker has at a time; more are refused as overloaded; 16,384
+	Inhibit     time.Duration // how long a Client leaves an instance alone that could not be reached or broke; 5 s
+	TCP         tcp.Options
+	CallHome    callhome.Options
+}
+
+func (o Options) filled() Options {
+	for _, host := range []*string{&o.RequestHost, &o.ResponseHost, &o.EventHost} {
+		if *host == "" {
+			*host = localHost()
+		}
+	}
+	if o.Codec == "" {
+		o.Codec = discovery.CodecMsgpack
+	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = 16_384
+	}
+	if o.Inhibit == 0 {
+		o.Inhibit = 5 * time.Second
+	}
+	return o
+}
+
+// localHost is the first IPv4 address that is not loopback, as Dynamo takes it.
+func localHost() string {
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+// OptionsFromEnv reads Dynamo's variables (DYN_TCP_RPC_HOST and _PORT, DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST,
+// DYN_REQUEST_PLANE_CODEC, DYN_TCP_MAX_MESSAGE_SIZE, DYN_TCP_REQUEST_TIMEOUT, DYN_TCP_CONNECT_TIMEOUT, DYN_TCP_POOL_SIZE,
+// DYN_RUNTIME_INHIBITED_DURATION_SECS). Errors: plane.ErrInvalidArgument.
+func OptionsFromEnv(getenv func(string) string) (o Options, err error) {
+	number := func(name string, most int) int {
+		text := getenv(name)
+		if text == "" || err != nil {
+			return 0
+		}
+		n, parsing := strconv.Atoi(text)
+		if parsing != nil || n < 0 || n > most {
+			err = fmt.Errorf("%w: %s=%q, expected a number from 0 to %d", plane.ErrInvalidArgument, name, text, most)
+		}
+		return n
+	}
+	o.RequestHost, o.RequestPort = getenv("DYN_TCP_RPC_HOST"), number("DYN_TCP_RPC_PORT", 65535)
+	o.ResponseHost, o.ResponsePort = getenv("DYN_TCP_RESPONSE_STREAM_HOST"), number("DYN_TCP_RESPONSE_STREAM_PORT", 65535)
+	o.EventHost = getenv("DYN_EVENT_PLANE_HOST")
+	o.TCP.MaxMessage = number("DYN_TCP_MAX_MESSAGE_SIZE", 1<<30)
+	o.CallHome.MaxMessage = o.TCP.MaxMessage
+	o.TCP.AckTimeout = time.Duration(number("DYN_TCP_REQUEST_TIMEOUT", 3600)) * time.Second
+	o.TCP.ConnectTimeout = time.Duration(number("DYN_TCP_CONNECT_TIMEOUT", 3600)) * time.Second
+	o.TCP.HostConns = number("DYN_TCP_POOL_SIZE", 1000)
+	o.Inhibit = time.Duration(number("DYN_RUNTIME_INHIBITED_DURATION_SECS", 3600)) * time.Second
+	switch codec := getenv("DYN_REQUEST_PLANE_CODEC"); codec {
+	case "", discovery.CodecMsgpack, discovery.CodecJSON:
+		o.Codec = codec
+	default:
+		err = fmt.Errorf("%w: DYN_REQUEST_PLANE_CODEC=%q, expected msgpack or json", plane.ErrInvalidArgument, codec)
+	}
+	return o, err
+}

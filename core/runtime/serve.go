@@ -1,0 +1,279 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/dynamo-go/dynamo-go/core/runtime/callhome"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/tcp"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+)
+
+// Handler answers one call: it sends items, and returns nil when the response is complete, or an error that the caller is told
+// (plane.FailureOf). It runs on a goroutine of its own, and should return soon after Call.Stopped ends. A panic of it is an error.
+type Handler func(c *Call) error
+
+// Call is one request, as its handler sees it.
+type Call struct {
+	ID       string
+	Body     []byte // MessagePack
+	Metadata map[string]string
+	sender   *callhome.Sender
+}
+
+// Send sends an item, MessagePack; see callhome.Sender.Send.
+func (c *Call) Send(item []byte) error { return c.sender.Send(item) }
+
+// Stopped ends when the caller wants no more.
+func (c *Call) Stopped() context.Context { return c.sender.Stopped() }
+
+// Killed ends when the caller wants the work to end at once, or the service does.
+func (c *Call) Killed() context.Context { return c.sender.Killed() }
+
+// ServeOptions say how an endpoint is served.
+type ServeOptions struct {
+	ID         uint64 // of the instance; 0: the runtime's
+	Plain      bool   // items are not annotated
+	Unlisted   bool   // it is not registered; Register does it
+	DeviceType string
+}
+
+// Service is an endpoint that is served.
+type Service struct {
+	r        *Runtime
+	instance discovery.Instance
+	handler  Handler
+	plain    bool
+	path     string
+	ctx      context.Context // ends with its calls
+	cancel   context.CancelFunc
+
+	mu     sync.Mutex // guards the rest
+	listed bool
+	closed bool // takes no more calls
+	calls  sync.WaitGroup
+}
+
+// Serve makes this process an instance of the endpoint. Errors: plane.ErrInvalidArgument (it serves it already), plane.ErrCannotConnect (nothing
+// can be listened on), plane.ErrClosed, and those of the store.
+func (e *Endpoint) Serve(h Handler, o ServeOptions) (*Service, error) {
+	r := e.r
+	if o.ID == 0 {
+		o.ID = r.ID()
+	}
+	s := &Service{r: r, handler: h, plain: o.Plain, path: instancePath(e.Name, o.ID)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	address, err := r.server.add(s)
+	if err != nil {
+		return nil, err
+	}
+	s.instance = discovery.Instance{Name: e.Name, ID: o.ID, TCP: address + "/" + s.path, Codec: r.opts.Codec, DeviceType: o.DeviceType}
+	if !o.Unlisted {
+		if err := s.Register(); err != nil {
+			s.Close(false)
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// instancePath is what requests for an instance are addressed to.
+func instancePath(n discovery.Name, id uint64) string {
+	field := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "%", "%25"), "/", "%2F") }
+	return discovery.Hex(id) + "/" + field(n.Namespace) + "/" + field(n.Component) + "/" + field(n.Endpoint)
+}
+
+// Instance is what the service is registered as.
+func (s *Service) Instance() discovery.Instance { return s.instance }
+
+// Register lets clients find it. It may be called again after Unregister.
+func (s *Service) Register() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listed {
+		return nil
+	}
+	err := s.r.store.Create(discovery.InstanceKey(s.instance.Name, s.instance.ID), s.instance.Encode())
+	s.listed = err == nil
+	return err
+}
+
+// Unregister lets clients find it no more, while it goes on serving.
+func (s *Service) Unregister() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.listed {
+		return nil
+	}
+	s.listed = false
+	return s.r.store.Delete(discovery.InstanceKey(s.instance.Name, s.instance.ID))
+}
+
+// Close ends the service: it is registered no more, refuses calls, and those that run are killed, or waited for if graceful. It is idempotent.
+func (s *Service) Close(graceful bool) {
+	_ = s.Unregister() // the store may be closed
+	s.r.server.remove(s)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	if !graceful {
+		s.cancel()
+	}
+	s.calls.Wait()
+	s.cancel()
+}
+
+// server has the services of a runtime.
+type server struct {
+	r *Runtime
+
+	mu       sync.Mutex // guards the rest
+	closed   bool
+	running  int
+	listener *tcp.Listener // nil until the first service
+	services map[string]*Service
+}
+
+func (v *server) init(r *Runtime) { v.r, v.services = r, make(map[string]*Service) }
+
+// add gives the address of the listener, which knows the service from now on.
+func (v *server) add(s *Service) (address string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.closed:
+		return "", plane.ErrClosed
+	case v.services[s.path] != nil:
+		return "", fmt.Errorf("%w: %s is served already", plane.ErrInvalidArgument, s.path)
+	}
+	o := &v.r.opts
+	if v.listener == nil {
+		l, err := tcp.Listen(net.JoinHostPort(o.RequestHost, strconv.Itoa(o.RequestPort)), o.TCP, v.take)
+		if err != nil {
+			return "", err
+		}
+		v.listener = l
+	}
+	v.services[s.path] = s
+	return net.JoinHostPort(o.RequestHost, strconv.Itoa(v.listener.Addr().Port)), nil
+}
+
+func (v *server) remove(s *Service) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.services[s.path] == s {
+		delete(v.services, s.path)
+	}
+}
+
+func (v *server) close() {
+	v.mu.Lock()
+	v.closed = true
+	listener := v.listener
+	var services []*Service
+	for _, s := range v.services {
+		services = append(services, s)
+	}
+	v.mu.Unlock()
+	for _, s := range services {
+		s.Close(false)
+	}
+	if listener != nil {
+		listener.Close()
+	}
+}
+
+// take takes a request, or refuses it.
+func (v *server) take(q tcp.Request) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.services[q.Path]
+	switch {
+	case s == nil:
+		return fmt.Errorf("unknown endpoint %.256s", q.Path)
+	case v.running >= v.r.opts.MaxRequests:
+		return fmt.Errorf("%w: %d requests run", plane.ErrOverloaded, v.running)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("the endpoint is shutting down")
+	}
+	v.running++
+	s.calls.Go(func() {
+		defer func() {
+			v.mu.Lock()
+			v.running--
+			v.mu.Unlock()
+		}()
+		s.answer(q.Payload)
+	})
+	return nil
+}
+
+// answer runs the handler. A request that cannot be read has nobody to be told.
+func (s *Service) answer(payload []byte) {
+	header, body, err := plane.SplitMessage(payload)
+	if err != nil {
+		return
+	}
+	control, err := plane.DecodeControl(header)
+	if err != nil {
+		return
+	}
+	sender, err := callhome.Dial(s.ctx, &control, s.plain, s.r.opts.CallHome)
+	if err != nil {
+		return
+	}
+	if control.Codec == discovery.CodecJSON {
+		body, err = wire.FromJSON(nil, body)
+	} else {
+		err = wire.Valid(body)
+	}
+	if err != nil {
+		_ = sender.Begin(plane.FailureOf(fmt.Errorf("%w: request: %w", plane.ErrInvalidArgument, err)))
+		return
+	}
+	if sender.Begin(nil) != nil {
+		sender.Abort()
+		return
+	}
+	err = s.handle(&Call{ID: control.ID, Body: body, Metadata: control.Metadata, sender: sender})
+	if err != nil {
+		_ = sender.Fail(plane.FailureOf(err)) // End says what became of it
+	}
+	_ = sender.End()
+}
+
+func (s *Service) handle(c *Call) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v", fault)
+		}
+	}()
+	return s.handler(c)
+}
+
+// RegisterModel stores the model card of a service, a JSON object in Dynamo's form. A router takes only instances with a card. It lives as long as
+// the process does, unless UnregisterModel deletes it.
+func (s *Service) RegisterModel(card json.RawMessage) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(card, &object); err != nil {
+		return fmt.Errorf("%w: model card: %w", plane.ErrInvalidArgument, err)
+	}
+	m := discovery.Model{Name: s.instance.Name, ID: s.instance.ID, Card: card}
+	return s.r.store.Create(discovery.ModelKey(m.Name, m.ID, ""), m.Encode())
+}
+
+// UnregisterModel deletes the model card.
+func (s *Service) UnregisterModel() error {
+	return s.r.store.Delete(discovery.ModelKey(s.instance.Name, s.instance.ID, ""))
+}
