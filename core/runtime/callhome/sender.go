@@ -26,9 +26,10 @@ type Sender struct {
 	stop    context.CancelFunc
 	stopped context.Context
 
-	mu     sync.Mutex // guards buffer, ended and that messages are whole
+	mu     sync.Mutex // guards the rest, and that messages are whole
 	buffer []byte
 	ended  bool
+	failed bool // who asked knows that nothing follows, and may be gone already
 }
 
 // Dial connects to who asked. Errors: plane.ErrCannotConnect.
@@ -95,6 +96,7 @@ func (s *Sender) Begin(failure *wire.Failure) error {
 	}
 	s.mu.Lock()
 	err := s.write(plane.AppendMessage(nil, header, nil))
+	s.failed = failure != nil
 	s.mu.Unlock()
 	if failure != nil && err == nil {
 		err = s.leave(nil)
@@ -105,18 +107,18 @@ func (s *Sender) Begin(failure *wire.Failure) error {
 // Send sends an item, as MessagePack. It waits while who asked does not read. Errors: plane.ErrCancelled (it wants no more),
 // plane.ErrDisconnected, plane.ErrInvalidArgument (the item cannot be sent; nothing was), plane.ErrClosed.
 func (s *Sender) Send(item []byte) error {
-	return s.send(func(dst []byte) []byte { return wire.AppendItem(dst, item, s.plain) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sendLocked(func(dst []byte) []byte { return wire.AppendItem(dst, item, s.plain) })
 }
 
 // Fail sends an error as the last item; End must follow.
 func (s *Sender) Fail(f *wire.Failure) error {
-	return s.send(func(dst []byte) []byte { return wire.AppendFailure(dst, f) })
-}
-
-func (s *Sender) send(item func([]byte) []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sendLocked(item)
+	err := s.sendLocked(func(dst []byte) []byte { return wire.AppendFailure(dst, f) })
+	s.failed = s.failed || err == nil
+	return err
 }
 
 func (s *Sender) sendLocked(item func([]byte) []byte) (err error) {
@@ -159,9 +161,13 @@ func (s *Sender) leave(final func([]byte) []byte) error {
 		err = s.write(plane.AppendMessage(nil, []byte(wordSentinel), nil))
 	}
 	s.ended = true
+	failed := s.failed
 	s.mu.Unlock()
 	if err != nil {
 		s.Abort()
+		if failed {
+			return nil
+		}
 		return err
 	}
 	if t, ok := s.conn.(*net.TCPConn); ok {
