@@ -144,6 +144,14 @@ func dgo_go_router_submit(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q *C.d
 		if err := request(tokens, n, q, &req); err != nil {
 			return err
 		}
+		if !s.Queues() {
+			chosen, err := s.BestWorker(&req)
+			if err == nil {
+				giveChoice(choice, chosen)
+				*ticket = 0
+			}
+			return err
+		}
 		var number atomic.Uint64 // 0 until it has one: most requests get their choice at once, and need none
 		chosen, tk, err := s.Submit(&req, func() {
 			if id := number.Load(); id != 0 {

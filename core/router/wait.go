@@ -38,6 +38,9 @@ type Ticket struct {
 	gone   bool // cancelled; guarded by r.mu
 }
 
+// Queues tells whether requests may have to wait. Where they may not, Submit is BestWorker.
+func (r *Router) Queues() bool { return r.queue != nil }
+
 // Submit is BestWorker for a request that may wait. One that need not is decided at once: then the ticket is nil. Otherwise
 // the choice comes with the ticket. notify may be nil; it is called when the ticket is done, on any goroutine and with the
 // router's lock held: it must not block, and not call the router.
