@@ -303,6 +303,8 @@ cmd_soak() {
 	for seed in 2 3 4 5; do
 		DGO_CHAOS_EVENTS=1000000 DGO_CHAOS_SEED=$seed go test -count=1 -v -timeout 30m -run BadNetwork ./core/router
 	done
+	step "a million calls of each C function, in no more memory (an hour)"
+	DGO_SOAK_CALLS=1000000 go test -count=1 -v -timeout 4h -run CallsLeakNothing ./capi
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

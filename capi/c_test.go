@@ -46,7 +46,11 @@ func library(t *testing.T) string {
 
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // of a program that hangs
+	limit := 3 * time.Minute // of a program that hangs
+	if os.Getenv("DGO_SOAK_CALLS") != "" {
+		limit = 4 * time.Hour
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
@@ -113,19 +117,15 @@ func TestExampleRoutesToTheHolder(t *testing.T) {
 
 // TestHeaderAndExportsAgree: what the header declares is there, and nothing else is public.
 func TestHeaderAndExportsAgree(t *testing.T) {
-	header, err := os.ReadFile("../include/dynamo_go.h")
-	require.NoError(t, err)
-	declared := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^(?:dgo_status|uint32_t|const char \*|void) ?\*?(dgo_\w+)\(`).FindAllSubmatch(header, -1) {
-		declared[string(m[1])] = true
+	var declared, exported []string
+	for _, d := range declarations(t) {
+		declared = append(declared, d.name)
 	}
-	require.Greater(t, len(declared), 30)
-	exported := map[string]bool{}
 	for line := range strings.Lines(run(t, "nm", "-D", "--defined-only", filepath.Join(library(t), "libdynamo_go.so"))) {
 		fields := strings.Fields(line)
-		exported[fields[len(fields)-1]] = true
+		exported = append(exported, fields[len(fields)-1])
 	}
-	require.Equal(t, declared, exported)
+	require.ElementsMatch(t, declared, exported)
 }
 
 // TestDocumentedPrograms: the C programs of the documents work.

@@ -20,16 +20,22 @@ import (
 // A panic becomes DGO_INTERNAL, and so does a fault: a pointer with a length beyond what it points to must not end the
 // host. Memory of the caller is only read before any lock is taken, so nothing stays locked.
 func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
-	if e != nil && (misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) || e.struct_size != C.uint32_t(unsafe.Sizeof(*e))) {
-		return C.DGO_INVALID_ARGUMENT
-	}
 	debug.SetPanicOnFault(true)
+	usable := e == nil // e can be written to
 	defer func() {
 		if cause := recover(); cause != nil {
+			if !usable {
+				status = C.DGO_INVALID_ARGUMENT
+				return
+			}
 			journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			status = report(e, fmt.Errorf("%w: %v", errPanic, cause))
 		}
 	}()
+	if e != nil && (misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) || e.struct_size != C.uint32_t(unsafe.Sizeof(*e))) {
+		return C.DGO_INVALID_ARGUMENT
+	}
+	usable = true
 	if err := body(); err != nil {
 		return report(e, err)
 	}

@@ -96,7 +96,8 @@ PUBLIC const char *dgo_status_name(dgo_status status) {
 }
 
 PUBLIC void dgo_buffer_free(dgo_buffer *buffer) {
-  if (buffer == NULL) return;
+  if (buffer == NULL || IN_FIRST_PAGE(buffer) || (uintptr_t)buffer % _Alignof(dgo_buffer) != 0 || buffer->struct_size != sizeof *buffer)
+    return;
   free(buffer->data);
   buffer->data = NULL;
   buffer->size = 0;

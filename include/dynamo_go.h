@@ -27,7 +27,8 @@
  * Conventions, for every function unless its comment says otherwise:
  *
  *   Status     The result is a dgo_status. Anything but DGO_OK means that nothing was done and no output was written
- *              (except *error). Every function may return DGO_FORKED and DGO_INTERNAL besides what its comment lists.
+ *              (except *error). Besides what its comment lists, every function may return DGO_FORKED, DGO_INTERNAL, and
+ *              DGO_INVALID_ARGUMENT for an `error` that is none.
  *   Error      `error` may be NULL. Otherwise set error->struct_size first; on a status other than DGO_OK the message
  *              names the offending value and what was expected. It is cut at the buffer's end, never inside a character.
  *   Structs    A struct begins with struct_size, which the caller sets to sizeof. Later versions only append members, so
