@@ -175,7 +175,8 @@ dgo_status dgo_log(const char *level, size_t level_size, dgo_stream *lines, dgo_
  *   config       [in]  JSON object with the fields of Dynamo's KvRouterConfig, config_size bytes; NULL for the defaults.
  *                      Besides, "max_bytes" bounds the memory of what is known of the workers' blocks, at least 16 MiB:
  *                      at the bound the least recently used go, and dgo_router_health calls the ranks that lost some
- *                      partial. Unknown fields are refused. dgo_config_check tells the same without making a router.
+ *                      partial; "max_answer_bytes" bounds the answers of local indexers that are read at a time, 64 MiB if it is 0 (a
+ *                      rank whose state is longer stays partial). Unknown fields are refused. dgo_config_check tells the same without making a router.
  *   seed         [in]  NULL, or a seed with which the choices among equals are repeatable.
  *   router       [out] the handle; close it with dgo_router_close.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_OVERLOADED (too many handles). */

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
@@ -26,22 +27,27 @@ func fuzzedFeed(query bool) *Feed {
 
 // hear plays messages: to the open request, or, if the first byte says so or there is none, live.
 func (f *Feed) hear(t *testing.T, messages [][][]byte) {
-	a := answerReader{query: &event.RangeQuery{WorkerID: 7, DPRank: 1, HasStart: !f.machine.fromAll, Start: f.machine.from}}
+	reader := func() answerReader {
+		return answerReader{now: time.Now, reserve: func(int64) error { return nil },
+			query: &event.RangeQuery{WorkerID: 7, DPRank: 1, HasStart: !f.machine.fromAll, Start: f.machine.from}}
+	}
+	a := reader()
 	for i, frames := range messages {
 		live := len(frames) > 0 && len(frames[0]) == 1 && frames[0][0] == 'L'
 		if f.request == nil || live {
 			f.subscribed(zmq.Event{Kind: zmq.Message, Frames: frames})
 		} else if f.cfg.Query != "" {
-			f.replied(a.reply(frames))
+			x := a.reply(frames)
+			x.free = func() {}
+			f.replied(x)
 		} else {
 			f.replied(replayReply(frames))
 		}
 		if f.request == nil {
-			a = answerReader{}
 			if due, ok := f.machine.deadline(); ok && i%2 == 0 {
 				f.machine.tick(due)
 			}
-			a.query = &event.RangeQuery{WorkerID: 7, DPRank: 1, HasStart: !f.machine.fromAll, Start: f.machine.from}
+			a = reader()
 		}
 		checkMachine(t, f.machine)
 	}

@@ -51,8 +51,8 @@
 //     Unknown tags are ignored. A batch of another rank is ignored. All are counted.
 //
 // Limits: waiting batches are bounded in number and bytes (the newest is not kept and is asked for later); each request
-// uses one connection, one at a time, for a minute at most; feeds that share a Limiter read so many answers at a time, and a
-// peer that says nothing takes no turn; retries and time without news are bounded. A panic while applying is
+// uses one connection, one at a time, for a minute at most; feeds that share a Limiter read so many answers at a time, and so many bytes of indexers' answers, and a
+// peer that says nothing takes no turn; an indexer's answer has to come at a MiB a second; retries and time without news are bounded. A panic while applying is
 // counted, the view dropped and a replay from 0 asked; if the same batch panics again, it counts as undecodable.
 //
 // Goroutines: one that owns the feed, one of the subscriber, one for a replay while it runs; all end with Close. The

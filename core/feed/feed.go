@@ -194,6 +194,7 @@ func (f *Feed) replied(r reply) {
 	case replyPart:
 		f.machine.progressed(f.now(), id)
 	case replyAnswer:
+		defer r.free()
 		f.answered(id, r.publisher, r.answer)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSilenceGivesTheTurnAway(t *testing.T) {
-	limit := NewLimiter(1)
+	limit := NewLimiter(1, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	told := make(chan replyKind, 10)
 	request := func() *turn {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -17,27 +18,55 @@ var errAnswer = errors.New("answer of the local indexer cannot be used")
 
 // query asks a local indexer.
 func (r *request) query(ctx context.Context, t *turn, endpoint string, q *event.RangeQuery, o zmq.Options) error {
-	a := answerReader{query: q}
+	a := answerReader{query: q, now: time.Now, reserve: func(bytes int64) error { return t.reserve(ctx, bytes) }}
 	o.MaxMessage = max(o.MaxMessage, 2*wire.RangeChunkBytes)
 	return converse(ctx, t, endpoint, wire.AppendRangeQuery(nil, q), o, func(frames [][]byte) (more bool) {
 		x := a.reply(frames)
+		if x.kind == replyAnswer {
+			x.free = t.free
+			t.given = r.give(ctx, x)
+			return false
+		}
 		return r.give(ctx, x) && x.kind == replyPart
 	})
 }
+
+// How fast an answer has to come: at least leastRate bytes a second, but for slack.
+const (
+	slack     = 5 * time.Second
+	leastRate = 1 << 20
+)
 
 // answerReader puts the messages of an answer together.
 type answerReader struct {
 	query    *event.RangeQuery
 	receiver wire.RangeReceiver
+	now      func() time.Time
+	reserve  func(bytes int64) error // called once, before anything is kept
+	began    time.Time
 }
 
 // reply says what the next message is: a part, the whole answer, or that it cannot be used.
 func (a *answerReader) reply(frames [][]byte) reply {
+	if a.began.IsZero() {
+		total, err := wire.RangeAnswerSize(frames)
+		if err == nil {
+			err = a.reserve(int64(total))
+		}
+		if err != nil {
+			return reply{kind: replyFailed, err: err}
+		}
+		a.began = a.now()
+	}
 	done, err := a.receiver.Add(frames)
 	if err != nil {
 		return reply{kind: replyFailed, err: err}
 	}
 	if !done {
+		due := time.Duration(a.receiver.Len()) * time.Second / leastRate
+		if took := a.now().Sub(a.began); took > due+slack {
+			return reply{kind: replyFailed, err: fmt.Errorf("%w: %d bytes within %v", errAnswer, a.receiver.Len(), took)}
+		}
 		return reply{kind: replyPart}
 	}
 	publisher, bytes := a.receiver.Answer()

@@ -42,6 +42,7 @@ type reply struct {
 
 	publisher uint64
 	answer    *event.RangeAnswer
+	free      func() // called when the answer was used
 }
 
 // request is one question to the engine on a connection of its own: so no answer can be taken for another request's.
@@ -56,8 +57,23 @@ func (r *request) run(ctx context.Context, limit *Limiter, ask func(context.Cont
 	defer r.cancel()
 	t := &turn{limit: limit, tell: func(x reply) bool { return r.give(ctx, x) }}
 	defer t.give()
+	defer r.unread(ctx, t)
 	if err := ask(ctx, t); err != nil {
 		r.give(ctx, reply{kind: replyFailed, err: err})
+	}
+}
+
+// unread frees an answer that nobody takes: not read to its end, or not wanted any more.
+func (r *request) unread(ctx context.Context, t *turn) {
+	if !t.given {
+		t.free()
+		return
+	}
+	t.give()
+	for <-ctx.Done(); len(r.replies) > 0; { // the owner reads none after it ended ctx
+		if x := <-r.replies; x.free != nil {
+			x.free()
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,6 +51,10 @@ type Config struct {
 	// blocks go, the deepest of a prompt first, and the ranks that lost some say so in Health. Not of Dynamo.
 	MaxBytes int64 `json:"max_bytes"`
 
+	// MaxAnswerBytes bounds the answers of local indexers that are in memory at a time, of all ranks together; 0 is 64 MiB, which is the
+	// state of a rank of a million blocks. A rank whose state is longer stays partial. Read, they take up to as much again. Not of Dynamo.
+	MaxAnswerBytes int64 `json:"max_answer_bytes"`
+
 	// Routing without events: blocks are presumed to be where requests went (Request.UpdateIndexer), each for
 	// RouterTTLSecs, or until a rank's TotalKVBlocks are used up ("lru"). With events, RouterPredictedTTLSecs presumes
 	// them for so long besides.
@@ -91,6 +96,11 @@ type Config struct {
 
 // MinMaxBytes is the least memory that can be asked for: an index needs a megabyte to begin with.
 const MinMaxBytes = 16 << 20
+
+// minAnswerBytes is the least that MaxAnswerBytes can be.
+const minAnswerBytes = 1 << 20
+
+func (c *Config) answerBytes() int64 { return cmp.Or(c.MaxAnswerBytes, 64<<20) }
 
 // DefaultConfig gives Dynamo's defaults. It does not read the environment.
 func DefaultConfig() Config {
@@ -136,6 +146,7 @@ var working = map[string]bool{
 	"router_track_prefill_tokens":  true,
 
 	"max_bytes":             true,
+	"max_answer_bytes":      true,
 	"host_cache_hit_weight": true,
 	"disk_cache_hit_weight": true,
 
@@ -242,6 +253,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < MinMaxBytes {
 		faults = append(faults, fmt.Errorf("%w: max_bytes=%d must be 0 or at least %d", ErrInvalidArgument, c.MaxBytes, int64(MinMaxBytes)))
+	}
+	if c.MaxAnswerBytes != 0 && c.MaxAnswerBytes < minAnswerBytes {
+		faults = append(faults, fmt.Errorf("%w: max_answer_bytes=%d must be 0 or at least %d", ErrInvalidArgument, c.MaxAnswerBytes, minAnswerBytes))
 	}
 	faults = append(faults, c.presumption()...)
 	faults = append(faults, c.features()...)

@@ -43,6 +43,7 @@ func TestConfigJSON(t *testing.T) {
 		`{"durable_kv_events": true}`:    router.ErrInvalidArgument,
 		`{"max_bytes": -1}`:              router.ErrInvalidArgument,
 		`{"max_bytes": 1000}`:            router.ErrInvalidArgument,
+		`{"max_answer_bytes": 1000}`:     router.ErrInvalidArgument,
 		`{"use_remote_indexer": true}`:   router.ErrNotImplemented,
 
 		`{"use_kv_events": false, "router_predicted_ttl_secs": 1}`:                  router.ErrInvalidArgument,

@@ -128,7 +128,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 		log:       options.Log,
 		index:     index.New(index.Options{MaxBytes: config.share(forDevice)}),
 		tiers:     tier.New(config.share(forTiers)),
-		answers:   feed.NewLimiter(maxAnswers),
+		answers:   feed.NewLimiter(maxAnswers, config.answerBytes()),
 		waiting:   make(map[worker.Rank]*waiting),
 		workers:   make(map[uint64]*workerState),
 		table:     worker.NewTable(),
