@@ -4,20 +4,28 @@ package kvrouter_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/internal/dynamotest"
 	"github.com/dynamo-go/dynamo-go/core/kvrouter"
+	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
+	"github.com/dynamo-go/dynamo-go/core/runtime/kvsource"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
@@ -270,4 +278,279 @@ func direct(t *testing.T, k *kvrouter.KvRouter, id uint64, body string) {
 		_, err = s.Recv()
 	}
 	require.Equal(t, io.EOF, err)
+}
+
+// ourWorker is a worker of ours: it stores what it is asked, as an engine does, and does by the model's name what those of Dynamo do in tests.
+type ourWorker struct {
+	id     uint64
+	source *kvsource.Source
+	names  *names
+	calls  chan string // how calls of "slow" ended
+}
+
+// names are the blocks a worker holds, by all that is before them.
+type names struct {
+	mu   sync.Mutex
+	held map[block.EngineHash]bool
+}
+
+func newOurWorker(t *testing.T, r *runtime.Runtime) *ourWorker {
+	w := &ourWorker{id: r.ID(), names: &names{held: map[block.EngineHash]bool{}}, calls: make(chan string, 100)}
+	e, err := r.Endpoint(path)
+	require.NoError(t, err)
+	w.source, err = kvsource.New(e, kvsource.Config{BlockSize: blockSize})
+	require.NoError(t, err)
+	s, err := e.Serve(w.handle, runtime.ServeOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.RegisterModel(card(t)))
+	t.Cleanup(func() {
+		s.Close(false)
+		w.source.Close()
+	})
+	return w
+}
+
+// card is one that Dynamo's own worker made.
+func card(t *testing.T) json.RawMessage {
+	text, err := os.ReadFile("../../testdata/golden/dynamo-wire/file_tcp_zmq/store_before_client.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		var m struct {
+			Type string
+			Card json.RawMessage `json:"card_json"`
+		}
+		if json.Unmarshal([]byte(line), &m) == nil && m.Type == "Model" {
+			return m.Card
+		}
+	}
+	require.FailNow(t, "no card")
+	return nil
+}
+
+func (w *ourWorker) handle(c *runtime.Call) error {
+	text, err := wire.ToJSON(nil, c.Body)
+	if err != nil {
+		return err
+	}
+	var q struct {
+		Model  string
+		Tokens []uint32 `json:"token_ids"`
+	}
+	if err := json.Unmarshal(text, &q); err != nil {
+		return err
+	}
+	send := func(format string, args ...any) error {
+		b, err := wire.FromJSON(nil, fmt.Appendf(nil, format, args...))
+		if err != nil {
+			return err
+		}
+		return c.Send(b)
+	}
+	switch q.Model {
+	case "err0":
+		return fmt.Errorf("%w: boom before first item", plane.ErrInvalidArgument)
+	case "slow":
+		for i := range 200 {
+			select {
+			case <-c.Stopped().Done():
+				w.calls <- map[bool]string{false: "stopped", true: "killed"}[c.Killed().Err() != nil]
+				return nil
+			case <-time.After(50 * time.Millisecond):
+			}
+			if err := send(`{"token_ids":[%d]}`, 1000+i); err != nil && !errors.Is(err, plane.ErrCancelled) {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range 3 {
+		if i == 2 {
+			if err := w.store(q.Tokens); err != nil {
+				return err
+			}
+			return send(`{"token_ids":[%d],"finish_reason":"length"}`, 1000+i)
+		}
+		if err := send(`{"token_ids":[%d]}`, 1000+i); err != nil {
+			return err
+		}
+		if q.Model == "errmid" {
+			return errors.New("boom after first item")
+		}
+	}
+	return nil
+}
+
+func (w *ourWorker) store(tokens []uint32) error {
+	w.names.mu.Lock()
+	defer w.names.mu.Unlock()
+	var parent *block.EngineHash
+	var fresh []block.EngineHash
+	at, name := 0, block.EngineHash(17)
+	for i := range len(tokens) / blockSize {
+		for _, token := range tokens[i*blockSize : (i+1)*blockSize] {
+			name = name*1_000_003 + block.EngineHash(token) + 1
+		}
+		if w.names.held[name] && len(fresh) == 0 {
+			held := name
+			parent, at = &held, (i+1)*blockSize
+			continue
+		}
+		w.names.held[name] = true
+		fresh = append(fresh, name)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	_, err := w.source.Publish(publish.Stored(parent, fresh, tokens[at:at+len(fresh)*blockSize], blockSize))
+	return err
+}
+
+// Dynamo's router with our workers.
+func TestDynamosRouterOfOurWorkers(t *testing.T) {
+	for _, release := range dynamotest.Releases(t) {
+		t.Run(release, func(t *testing.T) { dynamosRouter(t, release) })
+	}
+}
+
+type generated struct {
+	Items []struct {
+		TokenIDs []uint32 `json:"token_ids"`
+		Finish   any      `json:"finish_reason"`
+		Routing  *struct {
+			WorkerID *struct {
+				Decode uint64 `json:"decode_worker_id"`
+			} `json:"worker_id"`
+			Timing *struct {
+				HitRate float64 `json:"kv_hit_rate"`
+			} `json:"timing"`
+		} `json:"routing_data"`
+	}
+	Error *string
+}
+
+func dynamosRouter(t *testing.T, release string) {
+	dir := t.TempDir()
+	first := newOurWorker(t, join(t, dir))
+	dying := join(t, dir)
+	second := newOurWorker(t, dying)
+	workers := map[uint64]*ourWorker{first.id: first, second.id: second}
+	p := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+	p.Ready()
+	loads := func() map[uint64]float64 {
+		var rows struct {
+			Rows []struct {
+				WorkerID uint64  `json:"worker_id"`
+				Prefill  float64 `json:"potential_prefill_tokens"`
+			}
+		}
+		p.Do(map[string]any{"do": "loads", "tokens": []uint32{}}, &rows)
+		by := map[uint64]float64{}
+		for _, row := range rows.Rows {
+			by[row.WorkerID] = row.Prefill
+		}
+		return by
+	}
+	await(t, "Dynamo's router sees both", func() bool { return len(loads()) == 2 })
+
+	generate := func(tokens []uint32, model string, more ...any) (g generated) {
+		command := map[string]any{"do": "generate", "tokens": tokens, "model": model}
+		for i := 0; i < len(more); i += 2 {
+			command[more[i].(string)] = more[i+1]
+		}
+		p.Do(command, &g)
+		return g
+	}
+	best := func(tokens []uint32) (b struct {
+		Worker  uint64
+		Overlap int
+	}) {
+		p.Do(map[string]any{"do": "best", "tokens": tokens}, &b)
+		return b
+	}
+
+	// Prompts that grow by a block find what the one before left.
+	var home uint64
+	tokens := random(4 * blockSize)
+	began := time.Now()
+	for i := range 100 {
+		g := generate(tokens, "ok")
+		require.Nil(t, g.Error)
+		require.Len(t, g.Items, 3)
+		require.Equal(t, []uint32{1002}, g.Items[2].TokenIDs)
+		require.Equal(t, "length", g.Items[2].Finish)
+		at := g.Items[0].Routing.WorkerID.Decode
+		if i == 0 {
+			home = at
+		} else {
+			blocks := float64(len(tokens) / blockSize)
+			require.Equal(t, home, at)
+			require.InDelta(t, (blocks-1)/blocks, g.Items[2].Routing.Timing.HitRate, 1e-9)
+		}
+		held := len(tokens) / blockSize
+		await(t, "our worker's event arrives", func() bool { b := best(tokens); return b.Worker == home && b.Overlap == held })
+		tokens = append(tokens, random(blockSize)...)
+	}
+	t.Logf("100 generates: %v", time.Since(began))
+	tokens = tokens[:len(tokens)-blockSize]
+
+	// Errors before and in mid-stream, a stream that is dropped.
+	g := generate(random(64), "err0")
+	require.NotNil(t, g.Error)
+	require.Contains(t, *g.Error, "boom")
+	require.Empty(t, g.Items)
+	g = generate(random(64), "errmid")
+	require.NotNil(t, g.Error)
+	require.Contains(t, *g.Error, "boom")
+	require.Len(t, g.Items, 1)
+	g = generate(tokens, "slow", "stop_after", 3)
+	require.Len(t, g.Items, 3)
+	require.Equal(t, "killed", <-workers[home].calls)
+
+	// A late router recovers the tree from our local indexer, and the two agree on loads, with one of ours too.
+	late := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+	late.Ready()
+	var b struct {
+		Worker  uint64
+		Overlap int
+	}
+	await(t, "the late router recovers", func() bool {
+		return late.Try(map[string]any{"do": "best", "tokens": tokens}, &b) == "" && b.Worker == home && b.Overlap == len(tokens)/blockSize
+	})
+	k := newRouter(t, join(t, dir), 2)
+	await(t, "ours recovers, too", func() bool { return overlap(t, k, tokens, home) == len(tokens)/blockSize })
+	await(t, "ours is heard by both", func() bool {
+		s, err := k.Router().Stats()
+		require.NoError(t, err)
+		return s.Replicas.Connected == 3 && s.Replicas.Listeners == 3
+	})
+	p.Do(map[string]any{"do": "best", "tokens": random(160), "request_id": "theirs"}, nil)
+	q := &router.Request{Prompt: router.Prompt{Tokens: random(320)}, ID: "ours", Book: true}
+	_, err := k.Router().BestWorker(q)
+	require.NoError(t, err)
+	agree := func(total float64) func() bool {
+		return func() bool {
+			rows, err := k.Router().PotentialLoads(nil, &router.Prompt{})
+			require.NoError(t, err)
+			theirs, sum := loads(), 0.0
+			for _, row := range rows {
+				sum += float64(row.PotentialPrefillTokens)
+				if theirs[row.WorkerID] != float64(row.PotentialPrefillTokens) {
+					return false
+				}
+			}
+			return sum == total
+		}
+	}
+	await(t, "the routers agree on loads", agree(480))
+	require.NoError(t, k.Router().Free("ours"))
+	p.Do(map[string]any{"do": "prefilled", "request_id": "theirs"}, nil)
+	p.Do(map[string]any{"do": "free", "request_id": "theirs"}, nil)
+	await(t, "and on their ends", agree(0))
+
+	// A worker that goes away leaves the candidates.
+	require.NoError(t, dying.Close())
+	await(t, "it leaves", func() bool { return len(loads()) == 1 })
+	g = generate(tokens, "ok")
+	require.Nil(t, g.Error)
+	require.Equal(t, first.id, g.Items[0].Routing.WorkerID.Decode)
 }

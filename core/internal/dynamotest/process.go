@@ -66,8 +66,7 @@ func Start(t testing.TB, release, store, script string, args ...string) *Process
 	require.NoError(t, err)
 	p := &Process{t: t, name: release + " " + script, grown: make(chan struct{})}
 	p.cmd = exec.Command(python, append([]string{path}, args...)...)
-	p.cmd.Env = append(os.Environ(), "DYN_FILE_KV="+store, "DYN_LOG=warn", "DYN_TCP_RPC_HOST=127.0.0.1",
-		"DYN_TCP_RESPONSE_STREAM_HOST=127.0.0.1", "DYN_EVENT_PLANE_HOST=127.0.0.1")
+	p.cmd.Env = append(os.Environ(), "DYN_FILE_KV="+store, "DYN_LOG=warn", "DYN_TCP_RPC_HOST=127.0.0.1", "DYN_EVENT_PLANE_HOST=127.0.0.1")
 	p.stdin, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := p.cmd.StdoutPipe()

@@ -32,6 +32,9 @@ async def main():
         stream = await router.generate(c["tokens"], c["model"], stop_conditions={"max_tokens": 3})
         try:
             async for item in stream:
+                if item is None:  # releases before 1.5 tell no more of an error than that
+                    error = "boom (the release gives no text)"
+                    break
                 items.append(item)
                 if len(items) == c.get("stop_after"):
                     break
