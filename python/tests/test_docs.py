@@ -204,6 +204,13 @@ def test_documents_name_what_exists() -> None:
             assert (ROOT / path).exists(), f"{document.name} names {path}, which does not exist"
 
 
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.parent == ROOT], ids=lambda d: str(d.name))
+def test_links_lead_somewhere(document: Path) -> None:
+    """Those of the pages in docs/ are looked after when the site is built."""
+    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", document.read_text()):
+        assert (ROOT / target).exists(), f"{document.name} leads to {target}, which does not exist"
+
+
 def test_counters_and_reasons_exist() -> None:
     """What the troubleshooting page tells of is what the feed counts and says."""
     tables = (ROOT / "docs" / "troubleshooting.md").read_text().split("## States")[1].split("## Nothing is found")[0]
@@ -212,6 +219,7 @@ def test_counters_and_reasons_exist() -> None:
         "allowed_worker_ids",
         "replay_endpoint",
         "use_kv_events",
+        "load_events",
     }
     source = "".join((ROOT / path).read_text() for path in SOURCES)
     assert len(said) > 15
