@@ -90,7 +90,7 @@ var libraries = map[string][]string{
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3", "core/schedule"},
 	"github.com/fsnotify/fsnotify":   {"core/runtime/discovery/file", "core/stream"},
 	"golang.org/x/sys/unix":          {"core/runtime/discovery/file", "core/stream"},
-	"golang.org/x/sync":              {"core/runtime/tcp"},
+	"golang.org/x/sync":              {"core/feed", "core/runtime/tcp"},
 	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/dynamotest", "core/internal/enginetest", "core/runtime/discovery/storetest"},
 	"C":                              {"capi"},
 }
