@@ -332,6 +332,11 @@ func TestHostileCalls(t *testing.T) {
 	run(t, everyCall(t), t.TempDir(), "abuse")
 }
 
+// TestCallsInAForkedChild: each gives DGO_FORKED, and the parent goes on.
+func TestCallsInAForkedChild(t *testing.T) {
+	run(t, everyCall(t), t.TempDir(), "fork")
+}
+
 // TestCallsLeakNothing (https://github.com/krypton-byte/neonize/pull/186): every function, and its refusals. ./build.sh soak makes a
 // million calls of each, with the same bound; of those that make threads, sockets or files a hundredth.
 func TestCallsLeakNothing(t *testing.T) {

@@ -3,6 +3,7 @@
  * Both headers are included, so the compiler checks the public contract against what cgo exports. cgo's prototypes know
  * no const: ARRAY and OBJECT drop it, and the Go side never writes through those pointers. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,20 @@ static volatile int forked;
 static void mark_forked(void) { forked = 1; }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, mark_forked); }
+
+/* The host's signals are the host's: the Go runtime's threads, which take over the mask of the thread that loads the library, have
+ * everything blocked but what the runtime unblocks (faults, SIGURG, SIGCHLD, SIGPROF). So no other handler of the host runs on one of
+ * them. Constructors with a priority come before the Go runtime's, others after it, in the order of the
+ * link, in which Go's object is the first. */
+static sigset_t of_host;
+
+__attribute__((constructor(101))) static void block_signals(void) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &of_host);
+}
+
+__attribute__((constructor)) static void unblock_signals(void) { pthread_sigmask(SIG_SETMASK, &of_host, NULL); }
 
 static dgo_status refuse(dgo_error *error) {
   static const char message[] =

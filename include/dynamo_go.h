@@ -47,9 +47,12 @@
  *              dgo_router_load, whose comments say how long; and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
- *   Signals    No call installs a signal handler; loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE,
- *              SIGPIPE, SIGURG), chained to handlers that were there before. Nothing writes to stdout, nor, unless dgo_log
- *              or DYN_LOG says so, to stderr.
+ *   Signals    No call installs a signal handler. Loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE, SIGPIPE,
+ *              SIGURG): the host's own handlers are still called for its own faults, and SIGPIPE does what it did. No signal
+ *              for the host comes to a thread of the library, but SIGCHLD and SIGPROF may. Any may interrupt a call, on a stack
+ *              of the Go runtime's that is small: the host's handlers must have SA_ONSTACK. What was installed before loading
+ *              gets it; install later ones with it. SIGURG is the Go runtime's.
+ *   Output     Nothing writes to stdout, nor, unless dgo_log or DYN_LOG says so, to stderr.
  *   Unloading  dlclose does not unload the library.
  *
  * All functions and types are since ABI 1.

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -229,9 +230,31 @@ static void repeat(const function *f, int calls, long bound) {
   }
 }
 
+/* in_child: every call in a forked child says so; here all goes on. */
+static void in_child(void) {
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    int pick[MOST_PARAMETERS] = {0};
+    for (const function *f = functions; f->name != NULL; f++)
+      if (f->call(pick) != DGO_FORKED && f->wrong >= 0) {
+        fprintf(stderr, "%s is not refused in a forked child\n", f->name);
+        _exit(1);
+      }
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 3 || argc == 5);
   begin(argv[1]);
+  if (strcmp(argv[2], "fork") == 0) {
+    in_child();
+    untouched();
+    return 0;
+  }
   for (const function *f = functions; f->name != NULL; f++) {
     if (argc == 3)
       abuse(f);
