@@ -8,6 +8,8 @@ build=$root/build
 WHEEL=ai-dynamo-runtime==1.6.1
 DYNAMO_RELEASES="1.4.2 1.5.1 1.6.1"
 STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The time in wheels: that of the commit.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}; export SOURCE_DATE_EPOCH
 export GOFLAGS="${GOFLAGS:--buildvcs=false}" CGO_ENABLED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 usage() {
@@ -18,7 +20,7 @@ usage: ./build.sh COMMAND [ARGUMENTS]
   test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
   interop our runtime and Dynamo's, as router and as worker, with three releases of Dynamo (~2 min; test runs it too)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
-  wheel   dist/*.whl for this machine's Python
+  wheel   dist/*.whl for every Python at hand, 3.10 to 3.14, and the sdist
   docs    the documentation site, in build/docs (~10 s): open build/docs/index.html
   bench   the benchmarks of docs/benchmarks.md, us and our peers in turns (--help: parts and flags)
   soak    long runs: ten minutes of fuzzing for each target (DGO_SOAK_SECONDS), a full index, race tests repeated
@@ -78,13 +80,16 @@ python_env() {
 test_env() {
 	python_env
 	stamped python/requirements-test.txt "$venv/bin/pip" install -q -r python/requirements-test.txt
+	stamped python/requirements-wheel.txt "$venv/bin/pip" install -q -r python/requirements-wheel.txt
 }
 
 # Installs the package, built from this tree, into .venv.
 install_package() {
 	need_go; python_env
 	step "package dynamo_go (Go library and Python extension)"
-	"$venv/bin/pip" install -q --no-build-isolation --no-deps --force-reinstall .
+	rm -rf "$build/package"
+	"$venv/bin/pip" wheel -q --no-build-isolation --no-deps -w "$build/package" .
+	"$venv/bin/pip" install -q --no-index --no-deps --force-reinstall "$build"/package/*.whl
 }
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -98,11 +103,26 @@ cmd_lib() {
 	ls -l "$build/libdynamo_go.so" "$build/dynamo_go.h"
 }
 
+# Wheels for every Python at hand, tagged by what they need, and the sdist. Two builds of a commit are byte for byte the same.
 cmd_wheel() {
-	need_go; need_python; python_env; mkdir -p dist
-	step "wheel"
-	"$venv/bin/pip" wheel -q --no-build-isolation --no-deps -w dist .
-	ls -l dist/*.whl
+	need_go; need_python; python_env
+	stamped python/requirements-wheel.txt "$venv/bin/pip" install -q -r python/requirements-wheel.txt
+	local v p; local -A pythons=()
+	for v in 3.10 3.11 3.12 3.13 3.14; do
+		if p=$(find_python "$v"); then pythons[$v]=$p; else echo "no Python $v with headers on this machine"; fi
+	done
+	mkdir -p dist; rm -rf "$build/wheel"; mkdir -p "$build/wheel"
+	for v in "${!pythons[@]}"; do
+		step "wheel for Python $v"
+		[[ -x $build/py$v/bin/python ]] || "${pythons[$v]}" -m venv "$build/py$v"
+		"$build/py$v/bin/pip" install -q "$(build_requirement)"
+		"$build/py$v/bin/pip" wheel -q --no-build-isolation --no-deps -w "$build/wheel" .
+	done
+	step "tags"
+	PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --only-plat -w dist "$build"/wheel/*.whl 2>/dev/null
+	step "sdist"
+	"$venv/bin/python" -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")' >/dev/null
+	ls -l dist/*.whl dist/*.tar.gz
 }
 
 cmd_docs() {
@@ -220,6 +240,7 @@ lint_python() {
 
 test_python() {
 	step "pytest"
+	DGO_TEST_WHEEL=$(ls "$build"/package/*.whl); export DGO_TEST_WHEEL
 	"$venv/bin/python" -m pytest -q -rs python/tests | tee "$build/test/python.log"
 }
 

@@ -39,6 +39,14 @@ def go_command() -> str:
     return go
 
 
+def has_glibc() -> bool:
+    """Tell glibc from musl, which has no such name."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (OSError, ValueError):
+        return False
+
+
 class BuildNative(build_ext):
     """Builds the extension, and beside it the library that it loads."""
 
@@ -46,6 +54,11 @@ class BuildNative(build_ext):
         """Build the library first: without Go there is no point in compiling."""
         if not sys.platform.startswith("linux"):
             raise SetupError(f"dynamo-go runs on Linux; this is {sys.platform}")
+        if not has_glibc():
+            raise SetupError(
+                "dynamo-go needs glibc: a Go library cannot be loaded where the C library is musl (Alpine). "
+                "Use an image with glibc, such as Debian, Ubuntu or RHEL."
+            )
         package = Path(self.get_ext_fullpath("dynamo_go._native")).parent
         self.build_library(package / "libdynamo_go.so")
         (package / "include").mkdir(exist_ok=True)

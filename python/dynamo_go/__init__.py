@@ -7,6 +7,8 @@ Dynamo's and carries requests as well. Importing the package starts nothing; the
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,6 +112,23 @@ _MODULES = {
     "compute_block_hash_for_seq": "_router",
     "register_model": "_model",
 }
+
+
+def _check_c_library() -> None:
+    """Refuse to load where loading could only fail, with a message that nobody understands."""
+    try:
+        found = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):  # musl has no such name
+        found = ""
+    if sys.platform == "linux" and not found.startswith("glibc"):
+        raise ImportError(
+            "dynamo_go cannot work here: this Python runs on a C library other than glibc, probably musl (Alpine). "
+            "The package has a library in Go, whose thread-local variables (initial-exec TLS) musl cannot place once a "
+            "program runs. Use an image with glibc, such as Debian, Ubuntu or RHEL."
+        )
+
+
+_check_c_library()
 
 
 def __getattr__(name: str) -> object:
