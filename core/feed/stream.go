@@ -75,6 +75,11 @@ func (r *request) ask(ctx context.Context, t *turn, s Stream, q *event.RangeQuer
 	if !t.keep(ctx) {
 		return context.Cause(ctx)
 	}
-	r.give(ctx, reply{kind: replyAnswer, publisher: publisher, answer: answer})
+	// It comes whole, so there is no room to reserve before it is here: what waits to be applied is bounded.
+	whole := batch{events: answer.Events}
+	if err := t.reserve(ctx, int64(whole.size())); err != nil {
+		return err
+	}
+	t.given = r.give(ctx, reply{kind: replyAnswer, publisher: publisher, answer: answer, free: t.free})
 	return nil
 }
