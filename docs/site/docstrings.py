@@ -11,6 +11,15 @@ import griffe
 
 _ROLE = re.compile(r":(?:class|meth|func|attr|mod|exc):`([^`]+)`")
 _LITERAL = re.compile(r"::(\s*\n\s*\n)")
+_POWER = re.compile(
+    r"(`+[^`]*`+)|(\d)\*\*(\d+)"
+)  # code, which stays as it is, or a power, which Markdown would make bold
+_RETURNS = re.compile(r"^Returns:\n((?:    .*\n|\n(?=    ))*(?:    .*))", re.M)
+
+
+def _returns(match: re.Match[str]) -> str:
+    """Set what is returned as a paragraph: it is prose, which the parser would take for a list of types."""
+    return "**Returns:** " + " ".join(line.strip() for line in match[1].splitlines())
 
 
 def _public() -> set[str]:
@@ -42,4 +51,6 @@ class Docstrings(griffe.Extension):
                     return f"[`{name}`][dynamo_go.{owner.name}.{name}]"
             return f"`{name}`"
 
-        obj.docstring.value = _LITERAL.sub(r":\1", _ROLE.sub(link, obj.docstring.value))
+        text = _LITERAL.sub(r":\1", _ROLE.sub(link, obj.docstring.value))
+        text = _POWER.sub(lambda m: m[1] or rf"{m[2]}<sup>{m[3]}</sup>", text)
+        obj.docstring.value = _RETURNS.sub(_returns, text)

@@ -7,6 +7,7 @@ import re
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 _SECTION = re.compile(r"^-{3,} (.*?) -+$")
 _ARGUMENT = re.compile(r"^  (\w+(?:, \w+)*)  +(\[(?:in|out|in, out|inout)\] *)?(\S.*)$")
+_FIELD = re.compile(r"^ {8,}([a-z]\w*(?:, [a-z]\w*)*) {2,}(\S.*)$")  # of a JSON object that is an argument
 _LABEL = re.compile(r"^([A-Z]\w+):? ")
 _LABELS = ("Returns", "Blocks", "Cost", "Threads", "Since", "Ownership", "Memory", "Example", "Errors", "Limits")
 
@@ -106,13 +107,15 @@ def _prose(lines: list[str]) -> str:
             direction = f" *{argument[2].strip(' []')}*" if argument[2] else ""
             parts.append(f"- **`{argument[1]}`**{direction}: {_quoted(argument[3])}")
             indent = 1
+        elif indent and (field := _FIELD.match(line)):
+            parts.append(f"    - `{field[1]}`: {_quoted(field[2])}")
         elif label and label[1] in _LABELS and ":" in line[: len(label[1]) + 1]:
             parts.append(f"\n**{label[1]}:** {_quoted(line[len(label[1]) + 1 :].strip())}")
             indent = 1
         elif not line:
             parts.append("")
             indent = 0
-        elif not line.startswith(" ") and indent == 1 and parts and parts[-1].startswith("- "):
+        elif not line.startswith(" ") and indent == 1 and parts and parts[-1].lstrip().startswith("- "):
             parts.append("\n" + _quoted(line))
             indent = 0
         elif parts and parts[-1]:

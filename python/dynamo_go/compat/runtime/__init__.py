@@ -8,7 +8,7 @@ import inspect
 import os
 import random
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -147,7 +147,7 @@ class _AnnotatedStream(Stream):
 _Worker = Callable[..., Awaitable[Any]]
 
 
-def dynamo_worker(enable_nats: bool | None = None) -> Callable[[_Worker], Callable[..., Awaitable[None]]]:
+def dynamo_worker(enable_nats: bool | None = None) -> Callable[[_Worker], Callable[..., Coroutine[Any, Any, None]]]:
     """Give a decorator for an async function whose first argument is to be a :class:`DistributedRuntime`.
 
     The back-ends are those of ``DYN_DISCOVERY_BACKEND`` ("mem" if it is not set; Dynamo means etcd then) and
@@ -161,7 +161,7 @@ def dynamo_worker(enable_nats: bool | None = None) -> Callable[[_Worker], Callab
             "enable_nats is deprecated and has no effect: the event plane decides", DeprecationWarning, stacklevel=2
         )
 
-    def decorate(function: _Worker) -> Callable[..., Awaitable[None]]:
+    def decorate(function: _Worker) -> Callable[..., Coroutine[Any, Any, None]]:
         @functools.wraps(function)
         async def run(*arguments: Any, **keywords: Any) -> None:
             backend = os.environ.get("DYN_DISCOVERY_BACKEND") or "mem"
