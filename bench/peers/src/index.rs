@@ -1,6 +1,6 @@
 //! The measurements of an index; docs/benchmarks.md defines the rows they give.
 
-use crate::clock::{batches, cpu, p99, resident};
+use crate::clock::{batches, cpu, p99, resident, trim};
 use crate::peer::Peer;
 use crate::workload::{Base, Chains, Kind, Op, What, long_chain, misses, sequences};
 use std::collections::HashMap;
@@ -152,6 +152,7 @@ pub fn writes<P: Peer>(pairs: usize) -> impl FnMut(&str) -> Rows {
         }
         "dump" => {
             let (index, _) = P::timed(64, vec![events.clone()]);
+            trim(); // what the applied events took
             let start = cpu();
             let Some(count) = index.dump() else { return vec![] };
             let took = cpu() - start;
