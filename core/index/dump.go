@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"runtime"
 	"slices"
+	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/internal/offheap"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -45,6 +47,7 @@ func (x *tree) Dump(slot worker.Slot, firstID uint64) []event.Event {
 	d := dumper{h: h, slot: slot, nextID: firstID}
 	if n := int(h.held.Load()); n > 0 {
 		d.blocks = make([]event.Block, 0, n)
+		offheap.Populate(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d.blocks))), n*int(unsafe.Sizeof(event.Block{}))))
 		for i := range x.shards {
 			d.shard(&x.shards[i])
 		}

@@ -19,3 +19,8 @@ func mmap(bytes int) []byte {
 func munmap(b []byte) { _ = syscall.Munmap(b) }
 
 func release(b []byte) bool { return syscall.Madvise(b, syscall.MADV_DONTNEED) == nil }
+
+func populate(b []byte) {
+	const populateWrite = 23 // since Linux 5.14
+	_ = syscall.Madvise(b, populateWrite)
+}

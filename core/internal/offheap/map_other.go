@@ -8,3 +8,5 @@ func mmap(int) []byte { return nil }
 func munmap([]byte) {}
 
 func release([]byte) bool { return false }
+
+func populate([]byte) {}

@@ -2,8 +2,12 @@
 // Whatever is built in it must hold no pointers into the Go heap.
 package offheap
 
+import "unsafe"
+
 // HugePage is the size from which mappings ask for large pages.
 const HugePage = 2 << 20
+
+const page = 4096
 
 // Map gives zeroed memory, aligned to 8 bytes or better. Where the system refuses, it is ordinary Go memory.
 func Map(bytes int) []byte {
@@ -16,6 +20,16 @@ func Map(bytes int) []byte {
 // Release gives the memory of whole pages back to the system, but not their addresses: they are zero when next used. It tells
 // whether that was possible.
 func Release(b []byte) bool { return release(b) }
+
+// Populate has the system provide the whole pages of memory that is about to be written, Go's or Map's, at once rather than one by one.
+// What is in them stays. A system that cannot does not.
+func Populate(b []byte) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	from := (at + page - 1) &^ (page - 1)
+	if to := (at + uintptr(len(b))) &^ (page - 1); to > from {
+		populate(b[from-at : to-at])
+	}
+}
 
 // Unmap gives memory of Map back. Nothing may refer to it any more.
 func Unmap(b []byte) { munmap(b) }

@@ -25,3 +25,22 @@ func TestMappedMemoryIsZeroAndWritable(t *testing.T) {
 		b[n-1] = 1 // still there: it was never mapped
 	}
 }
+
+func TestPopulatedMemoryKeepsWhatIsInIt(t *testing.T) {
+	for _, n := range []int{0, 1, 4095, 4096, 3 * 4096, 1 << 20} {
+		for _, b := range [][]byte{Map(n + 4096), make([]byte, n+4096)} {
+			for from := range 3 {
+				part := b[from*7 : from*7+n]
+				for i := range b {
+					b[i] = byte(i * 7)
+				}
+				Populate(part)
+				for i := range b {
+					if b[i] != byte(i*7) {
+						require.Fail(t, "changed", "byte %d of %d", i, n)
+					}
+				}
+			}
+		}
+	}
+}
