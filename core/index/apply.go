@@ -122,7 +122,7 @@ func (w *writer) publish() {
 // though it may hold the block without a record yet; or everyone.
 func (w *writer) locate(name block.EngineHash, but worker.Slot) (place, bool) {
 	for p := w.l.names.probe(mixed(uint64(name))); ; {
-		at, ok := p.next()
+		at, ok := p.place()
 		if !ok {
 			return 0, false
 		}

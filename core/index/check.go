@@ -30,7 +30,7 @@ func (x *tree) mustHold() {
 // A census is what the paths say should be elsewhere.
 type census struct {
 	units int             // of the arena
-	lines int             // of tables
+	lines int             // of tables, but for whole slabs
 	held  []int           // by slot
 	names []map[place]int // by lane: places that a slot of the lane knows by the path's name
 	roots [1 << rootBits]uint32
@@ -79,6 +79,17 @@ func (x *tree) check() error {
 func (x *tree) checkMemory(c *census) error {
 	if x.arena.runs.live != c.units || x.lines.runs.live != c.lines {
 		return fmt.Errorf("invariant U1: %d and %d units in use, %d and %d handed out", c.units, c.lines, x.arena.runs.live, x.lines.runs.live)
+	}
+	for _, r := range x.heap.reserved {
+		live := 0
+		for _, c := range x.heap.pages.chunks {
+			if c.base != nil && r.has(c.base) {
+				live += int(c.units) * pageBytes
+			}
+		}
+		if live == 0 || live != r.live || r.live > r.used || r.used > len(r.huge) {
+			return fmt.Errorf("a reservation has %d bytes of regions, counted %d, %d cut off", live, r.live, r.used)
+		}
 	}
 	for _, s := range []*space{&x.heap.pages, &x.arena.runs, &x.lines.runs} {
 		if err := s.check(); err != nil {
@@ -160,32 +171,34 @@ func (t *table) check(c *census) error {
 	total, lines := 0, 0
 	for i := range t.parts {
 		p := &t.parts[i]
-		entries := p.entries()
 		n := uint32(0)
-		for pos, e := range entries {
-			if e == 0 {
-				continue
-			}
-			n++
-			if pos%lineEntries > 0 && entries[pos-1] == 0 {
-				return fmt.Errorf("invariant T: a place before entry %d of its line is empty", pos)
-			}
-			for at := int(p.home(e >> placeBits)); at != pos; at = (at + 1) % len(entries) {
-				if entries[at] == 0 {
-					return fmt.Errorf("invariant T: entry %d cannot be reached from its home", pos)
+		for at := range p.lines {
+			l := p.line(at)
+			for k, e := range l {
+				if e == 0 {
+					continue
+				}
+				n++
+				if k > 0 && l[k-1] == 0 {
+					return fmt.Errorf("invariant T: a place before entry %d of line %d is empty", k, at)
+				}
+				for full := p.home(e >> placeBits); full != at; full = p.after(full) {
+					if p.line(full)[lineEntries-1] == 0 {
+						return fmt.Errorf("invariant T: entry %d of line %d cannot be reached from its home", k, at)
+					}
 				}
 			}
 		}
-		if n != p.n || n > 0 && int(n) >= len(entries) || n == 0 && len(entries) > 0 {
-			return fmt.Errorf("invariant T: %d entries of %d, counted %d", n, len(entries), p.n)
+		if n != p.n || n > 0 && n >= p.size() || n == 0 && p.size() > 0 {
+			return fmt.Errorf("invariant T: %d entries of %d, counted %d", n, p.size(), p.n)
 		}
 		total += int(n)
 		lines += int(p.lines)
+		c.lines += int(p.lines % slabLines)
 	}
 	if total != t.n || lines != t.units {
 		return fmt.Errorf("invariant T: %d entries, counted %d; %d lines, counted %d", total, t.n, lines, t.units)
 	}
-	c.lines += lines
 	return nil
 }
 
@@ -387,9 +400,9 @@ func (l *lane) check(c *census) error {
 	}
 	for e, n := range entries {
 		for p := l.names.probe(e.y); n > 0; n-- {
-			at, ok := p.next()
+			at, ok := p.place()
 			for ok && at != e.at {
-				at, ok = p.next()
+				at, ok = p.place()
 			}
 			if !ok {
 				return fmt.Errorf("invariant N1: an entry of place %x is not found", e.at)

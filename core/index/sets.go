@@ -181,7 +181,7 @@ func (s *sets) intern(work []uint64, hash uint64) setID {
 	}
 	class := bits.Len(uint(len(work) - 1))
 	for p := s.ids.probe(hash); ; {
-		at, ok := p.next()
+		at, ok := p.place()
 		if !ok {
 			break
 		}

@@ -103,7 +103,7 @@ func (s *shard) headed(seq, before block.SequenceHash, h block.Hash) uint32 {
 // there is that of the block, and needs no look at its mark, which is far from its hashes.
 func (s *shard) lead(seq, before block.SequenceHash, h block.Hash, at spot) (uint32, arrays) {
 	for p := s.heads.probe(mixed(uint64(seq))); ; {
-		id, ok := p.next()
+		id, ok := p.place()
 		if !ok {
 			return 0, arrays{}
 		}
@@ -282,8 +282,8 @@ func (s *shard) extend(p *path, more uint32) bool {
 	return true
 }
 
-// growShare: a path that grows gets a fifth more room than it needs, since most of those that grow go on growing.
-const growShare = 5
+// growShare: a path that grows gets a tenth more room than it needs, since most of those that grow go on growing.
+const growShare = 10
 
 // relay makes the arrays of a path longer where they are.
 func (s *shard) relay(p *path, units uint32) {

@@ -14,7 +14,8 @@ import (
 // what is at the place. Growing needs nothing but the tags, which also are in the order of the homes.
 //
 // A table is cut into parts by other bits of the hash. Each grows and shrinks alone, by a quarter, so that no store waits
-// for a large copy, and there is never much more memory than entries.
+// for a large copy, and there is never much more memory than entries. The lines of a part are in slabs, each a page of the heap but for the
+// last one, so that what one part gives back fits another.
 //
 // Invariant T: a part holds n entries, each reachable from its home line without an empty place between, before
 // which there is none in a line either; one place is always empty.
@@ -28,10 +29,14 @@ type table struct {
 }
 
 type part struct {
-	base  unsafe.Pointer // of lines
-	run   run
+	slabs []slab
 	n     uint32
 	lines uint32
+}
+
+type slab struct {
+	base unsafe.Pointer // of slabLines lines, or of those that are left
+	run  run
 }
 
 const (
@@ -41,28 +46,44 @@ const (
 
 	lineEntries = 8
 	lineBytes   = lineEntries * 8
-	maxLines    = chunkUnits * 7 / 8 // of a part, so that a chunk surely has a run of them
+	slabLines   = pageBytes / lineBytes
+	slabEntries = slabLines * lineEntries
 )
 
 func newTable(l *lines, parts int) table { return table{lines: l, parts: make([]part, parts)} }
 
-// own counts what the table keeps on the Go heap.
+// own counts what the table keeps on the Go heap, but for the parts' lists of slabs.
 func (t *table) own() int { return len(t.parts) * int(unsafe.Sizeof(part{})) }
 
 func (t *table) part(y uint64) *part { return &t.parts[y&uint64(len(t.parts)-1)] }
 
 func tagOf(y uint64) uint64 { return y >> placeBits }
 
-func (p *part) home(tag uint64) uint32 { return uint32(tag*uint64(p.lines)>>tagBits) * lineEntries }
+// home gives the number of the home line.
+func (p *part) home(tag uint64) uint32 { return uint32(tag * uint64(p.lines) >> tagBits) }
 
-func (p *part) entries() []uint64 { return unsafe.Slice((*uint64)(p.base), p.lines*lineEntries) }
+// size counts the places for entries.
+func (p *part) size() uint32 { return p.lines * lineEntries }
+
+func (p *part) line(n uint32) *line {
+	return (*line)(unsafe.Add(p.slabs[n/slabLines].base, uintptr(n%slabLines)*lineBytes))
+}
+
+// after gives the number of the next line, around the end.
+func (p *part) after(n uint32) uint32 {
+	if n++; n == p.lines {
+		return 0
+	}
+	return n
+}
+
+// entries gives the places of a slab.
+func (p *part) entries(k int) []uint64 {
+	return unsafe.Slice((*uint64)(p.slabs[k].base), min(slabEntries, p.size()-uint32(k)*slabEntries))
+}
 
 // A line is looked at as a whole, without branches: where something is in it cannot be predicted.
 type line [lineEntries]uint64
-
-func (p *part) line(tag uint64) *line {
-	return (*line)(unsafe.Add(p.base, uintptr(p.home(tag))*8))
-}
 
 // used counts the entries of a line: they are at its beginning.
 func (l *line) used() int {
@@ -124,76 +145,85 @@ func (l *line) find(e uint64) int {
 	return n
 }
 
-// near tells whether an entry of a line has a tag, or all places of it are taken.
-func (l *line) near(tag uint64) bool {
-	any := l[7]
+// has tells whether an entry of a line has a tag.
+func (l *line) has(tag uint64) bool {
+	any := false
 	if l[0]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[1]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[2]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[3]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[4]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[5]>>placeBits == tag {
-		any = 1
+		any = true
 	}
 	if l[6]>>placeBits == tag {
-		any = 1
+		any = true
 	}
-	return any != 0
+	if l[7]>>placeBits == tag {
+		any = true
+	}
+	return any
 }
 
-// lacks tells that no place has the hash's tag.
+// lacks tells that no place has the hash's tag. A tag of 0 is that of an empty place too, so of that one it may tell too
+// little.
 func (t *table) lacks(y uint64) bool {
-	p := t.part(y)
-	if p.lines == 0 || !p.line(tagOf(y)).near(tagOf(y)) {
+	p, tag := t.part(y), tagOf(y)
+	if p.lines == 0 {
 		return true
 	}
-	all := t.probe(y)
-	_, ok := all.next()
-	return !ok
+	for n := p.home(tag); ; n = p.after(n) {
+		l := p.line(n)
+		if l.has(tag) {
+			return false
+		}
+		if l[lineEntries-1] == 0 {
+			return true
+		}
+	}
 }
 
 // A probe goes through the places of a hash.
 type probe struct {
-	entries []uint64
-	tag     uint64
-	pos     uint32
+	part *part
+	tag  uint64
+	line uint32
+	next int // of the line
 }
 
 func (t *table) probe(y uint64) probe {
-	p := t.part(y)
-	if p.lines == 0 {
-		return probe{}
-	}
-	tag := tagOf(y)
-	return probe{p.entries(), tag, p.home(tag)}
+	p, tag := t.part(y), tagOf(y)
+	return probe{part: p, tag: tag, line: p.home(tag)}
 }
 
-// next gives the next place with the same tag.
-func (p *probe) next() (place, bool) {
-	if len(p.entries) == 0 {
+// place gives the next place with the same tag.
+func (p *probe) place() (place, bool) {
+	if p.part.lines == 0 {
 		return 0, false
 	}
 	for {
-		e := p.entries[p.pos]
-		if e == 0 {
-			return 0, false
+		l := p.part.line(p.line)
+		for i := p.next; i < lineEntries; i++ {
+			e := l[i]
+			if e == 0 {
+				return 0, false
+			}
+			if e>>placeBits == p.tag {
+				p.next = i + 1
+				return place(e & placeMask), true
+			}
 		}
-		if p.pos++; p.pos == uint32(len(p.entries)) {
-			p.pos = 0
-		}
-		if e>>placeBits == p.tag {
-			return place(e & placeMask), true
-		}
+		p.line, p.next = p.part.after(p.line), 0
 	}
 }
 
@@ -202,9 +232,10 @@ func (p *probe) next() (place, bool) {
 func (t *table) prefetch(ys []uint64) {
 	var at [2 * sectionBlocks]uintptr
 	for i, y := range ys {
-		p := t.part(y)
-		at[2*i] = uintptr(p.base) + uintptr(p.home(tagOf(y)))*8
-		at[2*i+1] = at[2*i] + lineBytes
+		if p := t.part(y); p.lines > 0 {
+			at[2*i] = uintptr(unsafe.Pointer(p.line(p.home(tagOf(y)))))
+			at[2*i+1] = at[2*i] + lineBytes
+		}
 	}
 	prefetch.Lines(at[:2*len(ys)])
 }
@@ -212,7 +243,7 @@ func (t *table) prefetch(ys []uint64) {
 // insert adds an entry; it fails if there is no room and no memory for more.
 func (t *table) insert(y uint64, at place, must bool) bool {
 	p := t.part(y)
-	if size := p.lines * lineEntries; p.n+1 > size-size/8 && !t.resize(p, p.lines+p.lines/4+1, must) && p.n+1 >= size {
+	if size := p.size(); p.n+1 > size-size/8 && !t.resize(p, whole(p.lines+p.lines/4+1), must) && p.n+1 >= size {
 		return false
 	}
 	p.put(tagOf(y)<<placeBits | uint64(at))
@@ -222,19 +253,13 @@ func (t *table) insert(y uint64, at place, must bool) bool {
 }
 
 func (p *part) put(e uint64) {
-	l := p.line(e >> placeBits)
-	if n := l.used(); n < lineEntries {
-		l[n] = e
-		return
-	}
-	entries := p.entries()
-	pos := p.home(e >> placeBits)
-	for entries[pos] != 0 {
-		if pos++; pos == uint32(len(entries)) {
-			pos = 0
+	for n := p.home(e >> placeBits); ; n = p.after(n) {
+		l := p.line(n)
+		if k := l.used(); k < lineEntries {
+			l[k] = e
+			return
 		}
 	}
-	entries[pos] = e
 }
 
 // remove takes out an entry that is there.
@@ -242,99 +267,96 @@ func (t *table) remove(y uint64, at place) {
 	p := t.part(y)
 	tag := tagOf(y)
 	e := tag<<placeBits | uint64(at)
-	l := p.line(tag)
-	if i, n := l.find(e), l.used(); i < lineEntries && n < lineEntries {
-		last := &l[n-1]
-		l[i] = *last
-		*last = 0
-	} else {
-		entries := p.entries()
-		hole := p.home(tag) + uint32(i)
-		if hole == uint32(len(entries)) {
-			hole = 0
-		}
-		for entries[hole] != e {
-			if hole++; hole == uint32(len(entries)) {
-				hole = 0
-			}
-		}
-		p.close(entries, hole)
+	n := p.home(tag)
+	i := p.line(n).find(e)
+	for i == lineEntries {
+		n = p.after(n)
+		i = p.line(n).find(e)
 	}
+	p.close(n, i)
 	p.n--
 	t.n--
-	if p.n == 0 || p.lines > 2 && p.n < p.lines*lineEntries/3 {
+	if p.n == 0 || p.lines > 2 && p.n < p.size()/3 {
 		t.resize(p, (p.n+p.n/4+lineEntries-1)/lineEntries, true)
 	}
 }
 
-// close empties a place. In a line that is not full the last entry takes it, since nothing went on from there. In a full
-// one the last entry does too, and leaves its own place to the next entry that was there for want of room.
-func (p *part) close(entries []uint64, hole uint32) {
+// close empties a place of a line. The last entry of the line takes it. If the line was full, an entry that was stored behind for want
+// of room takes the place of that one, and leaves its own.
+func (p *part) close(hole uint32, i int) {
 	for {
-		end := hole | (lineEntries - 1)
-		last := end
-		for entries[last] == 0 {
-			last--
-		}
-		entries[hole] = entries[last]
-		entries[last] = 0
-		if last < end {
+		l := p.line(hole)
+		last := l.used() - 1
+		l[i] = l[last]
+		l[last] = 0
+		if last < lineEntries-1 {
 			return
 		}
-		hole = end
-		pos := end
-		for {
-			if pos++; pos == uint32(len(entries)) {
-				pos = 0
-			}
-			e := entries[pos]
+		if hole, i = p.stray(hole); i == lineEntries {
+			return
+		}
+		l[last] = p.line(hole)[i]
+	}
+}
+
+// stray finds an entry whose home is a line, or one before, among those that are stored behind it; i is lineEntries if there is none.
+func (p *part) stray(home uint32) (n uint32, i int) {
+	for n = p.after(home); ; n = p.after(n) {
+		for i, e := range p.line(n) {
 			if e == 0 {
-				return
+				return 0, lineEntries
 			}
-			if mayFill(hole, p.home(e>>placeBits), pos) {
-				entries[hole] = e
-				hole = pos
-				break
+			if mayMove(home, p.home(e>>placeBits), n) {
+				return n, i
 			}
 		}
 	}
 }
 
-// mayFill tells whether an entry at pos may move back to hole: its home is not between them (around the end).
-func mayFill(hole, home, pos uint32) bool {
-	if hole <= pos {
-		return home <= hole || home > pos
+// mayMove tells whether an entry of line n may move back to another: its home is not behind that (around the end).
+func mayMove(to, home, n uint32) bool {
+	if to <= n {
+		return home <= to || home > n
 	}
-	return home <= hole && home > pos
+	return home <= to && home > n
 }
+
+// whole gives a number of lines near another, of whole slabs if there are more than a few.
+func whole(lines uint32) uint32 {
+	if lines < 4*slabLines {
+		return lines
+	}
+	return (lines + slabLines/2) / slabLines * slabLines
+}
+
+// scratch are lists for the entries of a part while it changes its size.
+var scratch = sync.Pool{New: func() any { return new([]uint64) }}
 
 // resize gives a part another number of lines, enough for its entries.
 func (t *table) resize(p *part, lines uint32, must bool) bool {
-	if lines > maxLines {
+	list := scratch.Get().(*[]uint64)
+	defer scratch.Put(list)
+	all := (*list)[:0]
+	for k := range p.slabs {
+		all = append(all, p.entries(k)...)
+	}
+	*list = all
+	was, dir := p.lines, len(p.slabs)
+	if !t.lines.fit(p, lines, must) {
 		return false
 	}
-	old := *p
-	if lines == 0 {
-		*p = part{}
-	} else {
-		r, base, ok := t.lines.take(lines, must)
-		if !ok {
-			return false
-		}
-		p.run, p.base, p.lines = r, base, lines
-		clear(p.entries())
-		p.fill(old.entries())
+	t.units += int(lines) - int(was)
+	t.lines.heap.note((len(p.slabs) - dir) * int(unsafe.Sizeof(slab{})))
+	for k := range p.slabs {
+		clear(p.entries(k))
 	}
-	t.units += int(lines) - int(old.lines)
-	if old.lines > 0 {
-		t.lines.put(old.run, old.lines)
-	}
+	p.fill(all)
 	return true
 }
 
 // fill puts entries into an empty part. It counts what is in each line, so that it need not look for the end of what is there.
 func (p *part) fill(from []uint64) {
-	const most = 1024 // lines: the counts are on the stack
+	const most = 4096 // lines: the counts are on the stack
 	var counts [most]uint8
 	if p.lines > most {
 		for _, e := range from {
@@ -344,26 +366,23 @@ func (p *part) fill(from []uint64) {
 		}
 		return
 	}
-	entries := p.entries()
 	for _, e := range from {
 		if e == 0 {
 			continue
 		}
-		line := uint32((e >> placeBits) * uint64(p.lines) >> tagBits)
-		for counts[line%most] == lineEntries {
-			if line++; line == p.lines {
-				line = 0
-			}
+		n := p.home(e >> placeBits)
+		for counts[n%most] == lineEntries {
+			n = p.after(n)
 		}
-		n := &counts[line%most]
-		entries[line*lineEntries+uint32(*n)] = e
-		*n++
+		k := &counts[n%most]
+		p.line(n)[*k%lineEntries] = e
+		*k++
 	}
 }
 
 func (t *table) bytes() int { return t.units*lineBytes + t.own() }
 
-// lines is the memory of all tables of an index.
+// lines is the memory of all tables of an index: of their slabs that are not whole.
 //
 // Guard: mu.
 type lines struct {
@@ -378,9 +397,31 @@ const (
 	maxLinePages = 4
 )
 
-func (l *lines) take(n uint32, must bool) (run, unsafe.Pointer, bool) {
+// fit gives a part slabs for that many lines, false if there is no memory for them. What is in the slabs it has is kept where the slab
+// is.
+func (l *lines) fit(p *part, lines uint32, must bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	keep := min(lines, p.lines) / slabLines // slabs that are whole before and after
+	slabs := append(make([]slab, 0, (lines+slabLines-1)/slabLines), p.slabs[:keep]...)
+	for at := keep * slabLines; at < lines; at += slabLines {
+		r, base, ok := l.take(min(slabLines, lines-at), must)
+		if !ok {
+			l.put(slabs[keep:], at-keep*slabLines)
+			return false
+		}
+		slabs = append(slabs, slab{base, r})
+	}
+	l.put(p.slabs[keep:], p.lines-keep*slabLines)
+	p.slabs, p.lines = slabs, lines
+	return true
+}
+
+// take gives a run of lines, or the page of a whole slab.
+func (l *lines) take(n uint32, must bool) (run, unsafe.Pointer, bool) {
+	if n == slabLines {
+		return l.heap.take(1, must)
+	}
 	r, ok := l.runs.take(n)
 	if !ok {
 		if !l.grow(n, must) {
@@ -405,10 +446,16 @@ func (l *lines) grow(n uint32, must bool) bool {
 	return false
 }
 
-func (l *lines) put(r run, n uint32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.runs.put(r, n)
+// put takes slabs back, which have that many lines.
+func (l *lines) put(slabs []slab, lines uint32) {
+	for _, s := range slabs {
+		if lines < slabLines {
+			l.runs.put(s.run, lines)
+			break
+		}
+		l.heap.put(s.run, 1)
+		lines -= slabLines
+	}
 	before := l.runs.own()
 	for c, ok := l.runs.surplus(); ok; c, ok = l.runs.surplus() {
 		l.heap.put(c.from, pagesOf(uintptr(c.units)*lineBytes))

@@ -20,7 +20,7 @@ const (
 	sectionBlocks = 32
 
 	laneCount = 2   // one lane takes several million blocks a second; what slots of two lanes hold is named twice
-	nameParts = 512 // of a lane's table
+	nameParts = 128 // of a lane's table
 	headParts = 16  // of a shard's table
 	rootBits  = 13  // of the number of a counter of prompts' first blocks; the upper ones are the shard's
 )

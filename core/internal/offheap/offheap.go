@@ -17,6 +17,13 @@ func Map(bytes int) []byte {
 	return ordinary(bytes)
 }
 
+// Reserve gives the addresses of a large page, in whose place the system provides small ones as they are touched, zeroed; nil where it
+// cannot. whole is for Unmap.
+func Reserve() (whole, huge []byte) { return reserve() }
+
+// Collapse makes a large page of small ones: of all of what Reserve gave. What is in them stays. A system that cannot does not.
+func Collapse(huge []byte) { collapse(huge) }
+
 // Release gives the memory of whole pages back to the system, but not their addresses: they are zero when next used. It tells
 // whether that was possible.
 func Release(b []byte) bool { return release(b) }

@@ -2,6 +2,7 @@ package offheap
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -43,4 +44,19 @@ func TestPopulatedMemoryKeepsWhatIsInIt(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestReservedMemoryIsZeroAndKeepsWhatIsInIt(t *testing.T) {
+	whole, huge := Reserve()
+	if huge == nil {
+		return // this system has none
+	}
+	require.Len(t, huge, HugePage)
+	require.Zero(t, uintptr(unsafe.Pointer(&huge[0]))%HugePage)
+	require.Equal(t, make([]byte, HugePage), huge)
+	huge[0], huge[HugePage-1] = 1, 2
+	Collapse(huge)
+	require.Equal(t, []byte{1, 2, 0}, []byte{huge[0], huge[HugePage-1], huge[4096]})
+	require.True(t, Release(huge[4096:8192]))
+	Unmap(whole)
 }
