@@ -206,7 +206,7 @@ func program(all []declaration) string {
 				wrong = k
 			}
 			if kind == "dgo_buffer *" {
-				after = append(after, fmt.Sprintf("dgo_buffer_free((dgo_buffer *)(void *)sized(memory[%d], sizeof(dgo_buffer)));", i))
+				after = append(after, fmt.Sprintf("dgo_buffer_free((dgo_buffer *)(void *)memory[%d]);", i))
 			}
 			if closer, made := handleKinds[strings.TrimSuffix(kind, " *")]; made && strings.HasSuffix(kind, "*") {
 				decls = append(decls, fmt.Sprintf("memory[%d][0] = 0;", i))
@@ -253,9 +253,9 @@ func casts(kind string, values []string) string {
 }
 
 const support = `
-/* sized: a struct that says how big it is. */
+/* sized: an empty struct that says how big it is. */
 static void *sized(void *memory_of_it, size_t size) {
-  uint32_t *p = memory_of_it;
+  uint32_t *p = memset(memory_of_it, 0, size);
   *p = (uint32_t)size;
   return p;
 }
