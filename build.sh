@@ -99,7 +99,7 @@ cmd_lib() {
 	step "build/libdynamo_go.so"
 	go build -trimpath -buildmode=c-shared -ldflags='-s -w -buildid=' -o "$build/libdynamo_go.so" ./capi
 	rm -f "$build/libdynamo_go.h" # cgo's own header; the contract is include/dynamo_go.h
-	cp include/dynamo_go.h "$build/"
+	cp include/dynamo_go.h include/dynamo_go.hpp "$build/"
 	ls -l "$build/libdynamo_go.so" "$build/dynamo_go.h"
 }
 
@@ -331,7 +331,7 @@ cmd_soak() {
 }
 
 cmd_clean() {
-	rm -rf "$build" dist "$venv" bench/peers/Cargo.lock python/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf "$build" dist "$venv" bench/peers/Cargo.lock examples/rust/target python/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 	rm -rf python/dynamo_go/*.so python/dynamo_go/include # of pip install -e
 	find python examples bench testdata -name __pycache__ -prune -exec rm -rf {} +
 }
