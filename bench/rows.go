@@ -31,6 +31,7 @@ var (
 const (
 	python       = "python"        // an index and a router without a runtime
 	pythonRouter = "python_router" // KvRouter, which has workers of a runtime
+	pythonStream = "python_stream" // a mock engine
 	pythonImport = "python_import" // nothing: each sample is a new process
 	pythonSize   = "python_size"   // wheels, and what they install
 )
@@ -39,6 +40,7 @@ const (
 var scripts = map[string]struct{ ours, theirs []string }{
 	python:       {[]string{"bench/python_best_worker.py", "--serve"}, []string{"bench/python_wheel.py"}},
 	pythonRouter: {[]string{"bench/python_router.py"}, []string{"bench/python_router_wheel.py"}},
+	pythonStream: {ours: []string{"bench/python_stream.py"}},
 	pythonImport: {[]string{"bench/python_import.py", "ours"}, []string{"bench/python_import.py", "wheel"}},
 	pythonSize:   {[]string{"bench/python_size.py", "dynamo-go", "build/bench/wheels"}, []string{"bench/python_size.py", "ai-dynamo-runtime", "build/bench/wheels"}},
 }
@@ -180,6 +182,8 @@ var rows = []row{
 		situation: pythonRouter, measure: "book_cycle", peers: []peer{dynamo}},
 	{part: "python", name: "py_potential_loads", unit: "ns", work: "KvRouter.get_potential_loads, 64 workers, 1,024 tokens",
 		situation: pythonRouter, measure: "loads", peers: []peer{dynamo}},
+	{part: "python", name: "py_stream_items", unit: "ns", work: "an item of a stream in async for",
+		situation: pythonStream, measure: "items"},
 	{part: "python", name: "py_import", unit: "ns", work: "import and a first decision; theirs: import alone",
 		situation: pythonImport, measure: "import", peers: []peer{dynamo}},
 	{part: "python", name: "wheel_size", unit: "B", work: "the wheel",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._radix import OverlapScores, RadixTree
     from ._router import Router, compute_block_hash_for_seq
     from ._runtime import Client, DistributedRuntime, Endpoint
+    from ._stream import ItemStream
     from ._types import PotentialLoad
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "FileError",
     "ForkError",
     "InvalidArgument",
+    "ItemStream",
     "KvEventPublisher",
     "KvRouter",
     "KvRouterConfig",
@@ -96,6 +98,7 @@ _MODULES = {
     "Context": "_context",
     "DistributedRuntime": "_runtime",
     "Endpoint": "_runtime",
+    "ItemStream": "_stream",
     "KvEventPublisher": "_publisher",
     "KvRouter": "_kv_router",
     "KvRouterConfig": "_config",

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._errors import DynamoError
+from ._stream import ItemStream
+
+if TYPE_CHECKING:
+    from ._native import Tokens
 
 
 class Mocker:
@@ -39,6 +44,29 @@ class Mocker:
         """What the engine did and does; the same as ``GET /stats``."""
         stats: dict[str, Any] = json.loads(self._native.info())["stats"]
         return stats
+
+    def generate(self, token_ids: Tokens, max_tokens: int = 16, response_buffer_size: int = 100) -> ItemStream:
+        """Serve a request without HTTP, as the engine behind a worker does.
+
+        Args:
+            token_ids: the prompt, at least one token.
+            max_tokens: output tokens.
+            response_buffer_size: items that may wait for the reader, 0 .. 1,048,576; 0 awaits each.
+
+        Returns:
+            An item for each output token, ``{"token_ids": [n]}``; the last has ``finish_reason`` too: "length", or
+            "cancelled" after ``stop()``.
+
+        Raises:
+            InvalidArgument: the engine cannot serve the request.
+            Overloaded: as many requests wait as may.
+            Closed: the engine was closed.
+        """
+        options = {
+            "max_tokens": operator.index(max_tokens),
+            "response_buffer_size": operator.index(response_buffer_size),
+        }
+        return ItemStream(self._native.generate(token_ids, json.dumps(options)))
 
     def close(self) -> None:
         """Stop the engine; its requests end. Closing again does nothing."""

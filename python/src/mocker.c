@@ -45,6 +45,22 @@ static PyObject *mocker_info(mocker_object *self, PyObject *Py_UNUSED(unused)) {
   return status == DGO_OK ? take_buffer(&buffer) : raise_status(status, &error);
 }
 
+/* generate(token_ids, options: str): Stream. */
+static PyObject *mocker_generate(mocker_object *self, PyObject *const *args, Py_ssize_t n) {
+  dgo_string options;
+  prompt_tokens tokens;
+  if (check_count("generate", n, 2) < 0 || to_string(args[1], "options", &options) < 0 || tokens_get(args[0], &tokens) < 0)
+    return NULL;
+  dgo_stream stream = 0;
+  NEW_ERROR(error);
+  dgo_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = dgo.mocker_generate(self->handle, tokens.data, tokens.count, options.data, options.size, &stream, &error);
+  Py_END_ALLOW_THREADS
+  tokens_release(&tokens);
+  return status == DGO_OK ? stream_make(stream) : raise_status(status, &error);
+}
+
 static PyObject *mocker_close(mocker_object *self, PyObject *Py_UNUSED(unused)) {
   NEW_ERROR(error);
   dgo_status status;
@@ -57,6 +73,7 @@ static PyObject *mocker_close(mocker_object *self, PyObject *Py_UNUSED(unused)) 
 
 static PyMethodDef mocker_methods[] = {
     {"info", (PyCFunction)(void (*)(void))mocker_info, METH_NOARGS, NULL},
+    {"generate", (PyCFunction)(void (*)(void))mocker_generate, METH_FASTCALL, NULL},
     {"close", (PyCFunction)(void (*)(void))mocker_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -142,6 +142,11 @@ void tokens_release(prompt_tokens *tokens);
 /* answer_make: a future that is done. With a router (of router_type) and a request id, a booking nobody has read of yet. */
 PyObject *answer_make(PyObject *loop, PyObject *value, PyObject *router, PyObject *request_id);
 
+/* ---- stream.c ---- */
+
+/* stream_make: an object that owns a stream; NULL with an exception, and the stream is closed. */
+PyObject *stream_make(dgo_stream handle);
+
 /* ---- router.c ---- */
 
 /* router_give_up: free a booking, if it is there. */
@@ -155,6 +160,7 @@ PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);
 PyTypeObject *publisher_type(void);
 PyTypeObject *radix_tree_type(void);
+PyTypeObject *stream_type(void);
 
 PyObject *block_hashes(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *sequence_hashes(PyObject *module, PyObject *value);

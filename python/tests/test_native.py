@@ -236,7 +236,7 @@ def test_every_status_has_a_class_of_its_name() -> None:
     declared = {int(v): n for n, v in re.findall(r"^  DGO_(\w+) = (\d+)", header, re.M) if n != "OK"}
     statuses = _native.statuses()
     assert {value: name for value, (name, _) in statuses.items()} == declared
-    special = {"FORKED": _errors.ForkError}
+    special: dict[str, type[_errors.DynamoError]] = {"FORKED": _errors.ForkError}
     special |= dict.fromkeys(["INTERNAL", "BAD_HANDLE", "ENDED"], _errors.DynamoError)
     for name, kind in statuses.values():
         if name == "NOT_IMPLEMENTED":
