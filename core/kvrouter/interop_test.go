@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -123,7 +124,7 @@ func idle(t *testing.T, k *kvrouter.KvRouter) {
 // Our router with Dynamo's workers.
 func TestRouterOfDynamosWorkers(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { routerOf(t, release) })
+		t.Run(release, func(t *testing.T) { t.Parallel(); routerOf(t, release) })
 	}
 }
 
@@ -138,6 +139,7 @@ func routerOf(t *testing.T, release string) {
 		workers[w.Ready()] = w
 	}
 	ctx := patience(t)
+	cut := dynamotest.Interpose(t, dir, 2)
 	k := newRouter(t, join(t, dir), 2)
 
 	// Prompts that grow by a block: each finds what the one before left, and so the same worker.
@@ -169,6 +171,32 @@ func routerOf(t *testing.T, release string) {
 	for _, h := range health(t, k) {
 		require.Equal(t, "exact", string(h.State), "%+v", h)
 	}
+
+	// Events that are lost are asked for.
+	for range 3 {
+		cut.Close()
+		lost := random(4 * blockSize)
+		for n := 2; n <= 4; n++ {
+			s, err := k.Generate(ctx, prompt(lost[:n*blockSize], "ok"))
+			require.NoError(t, err)
+			_, err = drain(s)
+			require.NoError(t, err)
+		}
+		cut.Open()
+		await(t, "what was lost is recovered", func() bool {
+			best := 0
+			for id := range workers {
+				best = max(best, overlap(t, k, lost, id))
+			}
+			return best == 4
+		})
+	}
+
+	breaks := uint64(0)
+	for _, h := range health(t, k) {
+		breaks += h.Counters["disconnects"]
+	}
+	require.GreaterOrEqual(t, breaks, uint64(3), "the connections broke")
 
 	// Errors and ends of all kinds free what was booked.
 	for model, want := range map[string]string{"err0": "boom before first item", "errmid": "boom after first item"} {
@@ -405,10 +433,18 @@ func (w *ourWorker) store(tokens []uint32) error {
 	return err
 }
 
+// TestWorkerProcess is a worker that the test above starts, and kills.
+func TestWorkerProcess(t *testing.T) {
+	if dir := os.Getenv("DGO_TEST_WORKER_IN"); dir != "" {
+		newOurWorker(t, join(t, dir))
+		time.Sleep(dynamotest.Patience)
+	}
+}
+
 // Dynamo's router with our workers.
 func TestDynamosRouterOfOurWorkers(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { dynamosRouter(t, release) })
+		t.Run(release, func(t *testing.T) { t.Parallel(); dynamosRouter(t, release) })
 	}
 }
 
@@ -434,6 +470,7 @@ func dynamosRouter(t *testing.T, release string) {
 	dying := join(t, dir)
 	second := newOurWorker(t, dying)
 	workers := map[uint64]*ourWorker{first.id: first, second.id: second}
+	cut := dynamotest.Interpose(t, dir, 2)
 	p := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
 	p.Ready()
 	loads := func() map[uint64]float64 {
@@ -487,13 +524,32 @@ func dynamosRouter(t *testing.T, release string) {
 			require.InDelta(t, (blocks-1)/blocks, g.Items[2].Routing.Timing.HitRate, 1e-9)
 		}
 		held := len(tokens) / blockSize
-		await(t, "our worker's event arrives", func() bool { b := best(tokens); return b.Worker == home && b.Overlap == held })
+		await(t, "our worker's event arrives", func() bool {
+			if i == 0 { // their subscription may be late, and they notice only by what follows
+				require.NoError(t, workers[home].store(random(blockSize)))
+			}
+			b := best(tokens)
+			return b.Worker == home && b.Overlap == held
+		})
 		tokens = append(tokens, random(blockSize)...)
 	}
 	t.Logf("100 generates: %v", time.Since(began))
 	tokens = tokens[:len(tokens)-blockSize]
 
-	// Errors before and in mid-stream, a stream that is dropped.
+	// Events that are lost are asked for at our local indexer.
+	for range 3 {
+		cut.Close()
+		lost := random(4 * blockSize)
+		at := generate(lost, "ok").Items[0].Routing.WorkerID.Decode
+		cut.Open()
+		await(t, "what was lost is recovered", func() bool {
+			require.NoError(t, workers[at].store(random(blockSize))) // they hear of a gap by what follows
+			b := best(lost)
+			return b.Worker == at && b.Overlap == 4
+		})
+	}
+
+	// Errors before and in mid-stream, a stream that is stopped, one that is dropped.
 	g := generate(random(64), "err0")
 	require.NotNil(t, g.Error)
 	require.Contains(t, *g.Error, "boom")
@@ -502,6 +558,8 @@ func dynamosRouter(t *testing.T, release string) {
 	require.NotNil(t, g.Error)
 	require.Contains(t, *g.Error, "boom")
 	require.Len(t, g.Items, 1)
+	p.Do(map[string]any{"do": "direct", "worker": home, "request": map[string]any{"model": "slow", "token_ids": []int{}}, "stop_after": 3}, nil)
+	require.Equal(t, "stopped", <-workers[home].calls)
 	g = generate(tokens, "slow", "stop_after", 3)
 	require.Len(t, g.Items, 3)
 	require.Equal(t, "killed", <-workers[home].calls)
@@ -547,9 +605,16 @@ func dynamosRouter(t *testing.T, release string) {
 	p.Do(map[string]any{"do": "free", "request_id": "theirs"}, nil)
 	await(t, "and on their ends", agree(0))
 
-	// A worker that goes away leaves the candidates.
+	// A worker that goes away leaves the candidates; one that is killed, within its lease.
 	require.NoError(t, dying.Close())
 	await(t, "it leaves", func() bool { return len(loads()) == 1 })
+	killed := exec.Command(os.Args[0], "-test.run=^TestWorkerProcess$")
+	killed.Env = append(os.Environ(), "DGO_TEST_WORKER_IN="+dir)
+	require.NoError(t, killed.Start())
+	await(t, "a worker process joins", func() bool { return len(loads()) == 2 })
+	require.NoError(t, killed.Process.Kill())
+	_ = killed.Wait()
+	await(t, "it leaves within its lease", func() bool { return len(loads()) == 1 })
 	g = generate(tokens, "ok")
 	require.Nil(t, g.Error)
 	require.Equal(t, first.id, g.Items[0].Routing.WorkerID.Decode)

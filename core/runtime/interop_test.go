@@ -77,7 +77,7 @@ func context60(t *testing.T) context.Context {
 // Our client calls Dynamo's workers: complete, failed before and in mid-stream, stopped, killed, many at a time, gone.
 func TestCallsToDynamo(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { callsToDynamo(t, release) })
+		t.Run(release, func(t *testing.T) { t.Parallel(); callsToDynamo(t, release) })
 	}
 }
 

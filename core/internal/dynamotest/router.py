@@ -7,9 +7,9 @@ Arguments: the workers' endpoint, the block size. Commands (``do``):
     best      tokens, request_id                                       -> worker, overlap
     free, prefilled  request_id
     loads     tokens                                                   -> rows
-    workers                                                            -> ids that have a load row
+    instances                                                          -> ids
     dump                                                               -> events
-    direct    worker, request                                          -> items
+    direct    worker, request, stop_after (then it is stopped)         -> items
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import json
 import sys
 
 import uvloop
-from dynamo._core import DistributedRuntime, KvRouter, KvRouterConfig
+from dynamo._core import Context, DistributedRuntime, KvRouter, KvRouterConfig
 
 
 async def main():
@@ -44,9 +44,11 @@ async def main():
         return {"items": items, "error": error}
 
     async def direct(c):
-        items = []
-        async for item in await client.direct(c["request"], c["worker"]):
+        items, context = [], Context()
+        async for item in await client.direct(c["request"], c["worker"], context=context):
             items.append(item.data())
+            if len(items) == c.get("stop_after"):
+                context.stop_generating()
         return {"items": items}
 
     async def overlap(c):

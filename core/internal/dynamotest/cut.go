@@ -1,0 +1,103 @@
+package dynamotest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Cut stands between the publishers of KV events in a deployment's directory and those who subscribe to them from now on: what is published while it is
+// closed is lost.
+type Cut struct {
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{}
+}
+
+// Interpose waits for so many publishers, and rewrites their records.
+func Interpose(t testing.TB, store string, publishers int) *Cut {
+	c := &Cut{conns: map[net.Conn]struct{}{}}
+	var paths []string
+	for deadline := time.Now().Add(Patience); len(paths) < publishers; time.Sleep(5 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "there are %d of %d publishers", len(paths), publishers)
+		var err error
+		paths, err = filepath.Glob(filepath.Join(store, "v1", "event_channels", "*kv%2Devents*"))
+		require.NoError(t, err)
+	}
+	for _, path := range paths {
+		record, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var r struct {
+			Transport struct{ Config struct{ Endpoint string } }
+		}
+		require.NoError(t, json.Unmarshal(record, &r))
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		go c.serve(l, strings.TrimPrefix(r.Transport.Config.Endpoint, "tcp://"))
+		other := filepath.Join(store, "rewritten")
+		require.NoError(t, os.WriteFile(other, bytes.ReplaceAll(record, []byte(r.Transport.Config.Endpoint), []byte("tcp://"+l.Addr().String())), 0o644))
+		require.NoError(t, os.Rename(other, path))
+	}
+	return c
+}
+
+// Close breaks all connections, and lets none through.
+func (c *Cut) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for conn := range c.conns {
+		conn.Close()
+	}
+}
+
+// Open lets connections through again.
+func (c *Cut) Open() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = false
+}
+
+func (c *Cut) serve(l net.Listener, target string) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		there, err := net.Dial("tcp", target)
+		if err != nil || !c.add(conn, there) {
+			conn.Close()
+			continue
+		}
+		pump := func(to, from net.Conn) {
+			_, _ = io.Copy(to, from)
+			to.Close()
+			from.Close()
+		}
+		go pump(conn, there)
+		go pump(there, conn)
+	}
+}
+
+func (c *Cut) add(conns ...net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range conns {
+		if c.closed {
+			conn.Close()
+		} else {
+			c.conns[conn] = struct{}{}
+		}
+	}
+	return !c.closed
+}
