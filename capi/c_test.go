@@ -128,24 +128,6 @@ func TestHeaderAndExportsAgree(t *testing.T) {
 	require.ElementsMatch(t, declared, exported)
 }
 
-// TestDocumentedPrograms: the C programs of the documents work.
-func TestDocumentedPrograms(t *testing.T) {
-	documents, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
-	found := 0
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		require.NoError(t, err)
-		for _, m := range regexp.MustCompile("(?ms)^```c\n(.*?)^```$").FindAllSubmatch(text, -1) {
-			path := filepath.Join(t.TempDir(), "program.c")
-			require.NoError(t, os.WriteFile(path, m[1], 0o600))
-			t.Log(run(t, compile(t, path)))
-			found++
-		}
-	}
-	require.NotZero(t, found)
-}
-
 // examplesOfHeader gives the examples of the header: the lines of comments that are set five spaces in.
 func examplesOfHeader(t *testing.T) []string {
 	header, err := os.ReadFile("../include/dynamo_go.h")

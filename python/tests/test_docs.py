@@ -150,6 +150,9 @@ def run_yaml(block: Block, folder: Path) -> None:
         page = (ROOT / "docs" / "metrics.md").read_text()
         for name in re.findall(r"\bdynamo_\w+", block.text):
             assert f"`{name}`" in page, f"there is no metric {name}"
+        source = "".join(path.read_text() for path in (ROOT / "core").rglob("*.go"))
+        for label, value in re.findall(r'\b(\w+)!?="(\w+)"', block.text):
+            assert f'"{label}"' in source and f'"{value}"' in source, f"no row has {label}={value!r}"
 
 
 def run_json(block: Block, _: Path) -> None:

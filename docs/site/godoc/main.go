@@ -46,7 +46,7 @@ func run(folder string) error {
 		switch {
 		case err != nil || !d.IsDir():
 			return err
-		case slices.Contains([]string{"internal", "testdata", "model", "indextest"}, d.Name()):
+		case slices.Contains([]string{"internal", "testdata", "model", "indextest", "storetest"}, d.Name()):
 			return filepath.SkipDir
 		}
 		p, err := load(path)
@@ -63,7 +63,7 @@ func run(folder string) error {
 		known[p.path] = true
 	}
 	var index strings.Builder
-	index.WriteString("# Go packages\n\nHosts need `core/router`, and perhaps `core/metrics`, `core/publish`, `core/relay` and `core/mocker`; " +
+	index.WriteString("# Go packages\n\nHosts need `core/router`, or `core/kvrouter` in a Dynamo deployment, and perhaps `core/metrics`, `core/publish`, `core/relay` and `core/mocker`; " +
 		"the others are what these are made of.\n\n| package | its job |\n|---|---|\n")
 	for _, p := range packages {
 		p.known = known
