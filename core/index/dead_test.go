@@ -115,4 +115,5 @@ func TestDeadNamesMakeRoomBeforeBlocksDo(t *testing.T) {
 	require.Equal(t, 400, c.x.Blocks(4))
 	require.Equal(t, 64, index.Evict(c.x, 1))
 	require.Equal(t, 336, c.x.Blocks(4))
+	require.Equal(t, uint64(64), c.x.Evicted(4))
 }

@@ -163,3 +163,22 @@ func TestStoresThatMayNotEvict(t *testing.T) {
 		require.NoError(t, err, "a slot that was dropped may evict again")
 	}
 }
+
+// A path that was chosen to go next, and then got a branch, stays: what hangs on it would be hidden.
+func TestWhatGotABranchMeanwhileStays(t *testing.T) {
+	x, _ := index.NewBounded(1, 1024, 1<<20)
+	first, second := alone(1, 10), alone(2, 10)
+	for _, q := range []index.Query{first, second} {
+		_, err := x.Apply(0, storeOf(q, 0, 10), index.Count)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 10, index.Evict(x, 1))
+	require.Empty(t, x.Match(nil, first))
+	branch := storeOf(second, 4, 5)
+	branch.Blocks[0] = event.Block{Engine: 1, Hash: 1}
+	_, err := x.Apply(0, branch, index.Count)
+	require.NoError(t, err)
+	require.Equal(t, 1, index.Evict(x, 1), "the branch")
+	require.Equal(t, []index.Overlap{{Slot: 0, Depth: 10}}, x.Match(nil, second))
+	require.Equal(t, uint64(11), x.Evicted(0))
+}
