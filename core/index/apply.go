@@ -491,14 +491,38 @@ func (w *writer) enterName(s *shard, at spot, name block.EngineHash, r record) {
 
 // repeated finds an engine hash that is twice among the parent and the blocks.
 func repeated(ev *event.Event) (block.EngineHash, bool) {
-	if distinct(ev) {
-		return 0, false
+	if len(ev.Blocks) > 2*sectionBlocks {
+		return repeatedSorted(ev)
 	}
-	var room [2*sectionBlocks + 1]block.EngineHash
-	all := room[:0]
-	if len(ev.Blocks) >= len(room) {
-		all = make([]block.EngineHash, 0, len(ev.Blocks)+1)
+	const words = 64
+	var seen [words]uint64 // a bit for some thousand classes of names: only of a class seen before a name is looked for
+	if ev.HasParent {
+		y := mixed(uint64(ev.Parent))
+		seen[y>>6%words] |= 1 << (y & 63)
 	}
+	for i := range ev.Blocks {
+		name := ev.Blocks[i].Engine
+		y := mixed(uint64(name))
+		w, bit := &seen[y>>6%words], uint64(1)<<(y&63)
+		if *w&bit != 0 && (ev.HasParent && name == ev.Parent || named(ev.Blocks[:i], name)) {
+			return name, true
+		}
+		*w |= bit
+	}
+	return 0, false
+}
+
+func named(blocks []event.Block, name block.EngineHash) bool {
+	for i := range blocks {
+		if blocks[i].Engine == name {
+			return true
+		}
+	}
+	return false
+}
+
+func repeatedSorted(ev *event.Event) (block.EngineHash, bool) {
+	all := make([]block.EngineHash, 0, len(ev.Blocks)+1)
 	if ev.HasParent {
 		all = append(all, ev.Parent)
 	}
@@ -512,26 +536,4 @@ func repeated(ev *event.Event) (block.EngineHash, bool) {
 		}
 	}
 	return 0, false
-}
-
-// distinct tells, quickly, that no two engine hashes of an event fall on the same of some thousand bits.
-func distinct(ev *event.Event) bool {
-	const words = 64
-	if len(ev.Blocks) > 2*sectionBlocks {
-		return false
-	}
-	var seen [words]uint64
-	if ev.HasParent {
-		y := mixed(uint64(ev.Parent))
-		seen[y>>6%words] |= 1 << (y & 63)
-	}
-	for i := range ev.Blocks {
-		y := mixed(uint64(ev.Blocks[i].Engine))
-		w, bit := &seen[y>>6%words], uint64(1)<<(y&63)
-		if *w&bit != 0 {
-			return false
-		}
-		*w |= bit
-	}
-	return true
 }
