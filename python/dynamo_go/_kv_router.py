@@ -475,6 +475,34 @@ class KvRouter:
             return self._waits.follow(given, request_id)
         return given  # type: ignore[return-value]  # an Answer is all that an asyncio.Future is, but a subclass
 
+    def best_workers(
+        self,
+        prompts: Iterable[Tokens],
+        router_config_override: Mapping[str, Any] | None = None,
+        request_ids: Iterable[str | None] | None = None,
+        **asked: Any,
+    ) -> asyncio.Future[list[tuple[int, int, int] | Exception]]:
+        """Choose a worker for each of several prompts, in one call: see :meth:`Router.best_workers`, whose arguments it
+        takes. Not Dynamo's.
+
+        Returns:
+            For each prompt the choice, or the exception that awaiting :meth:`best_worker` would have raised.
+        """
+        asked = {**asked, "router_config_override": router_config_override}
+        ids = None if request_ids is None else list(request_ids)
+        each = list(prompts)
+
+        def do() -> Any:
+            given = self._router._submit_many(each, ids, asked)
+            if not any(type(one) is int for one in given):
+                return given
+            known = ids or [None] * len(given)
+            pending = {i: self._waits.follow(one, known[i]) for i, one in enumerate(given) if isinstance(one, int)}
+            gathered = asyncio.gather(*pending.values(), return_exceptions=True)
+            return _following(gathered, _filled(given, list(pending), gathered))
+
+        return self._answer_with_workers(do, lambda: None)
+
     def mark_prefill_complete(self, request_id: str) -> asyncio.Future[None]:
         """Say that a booked request's first token came. Twice is fine. ``RequestNotFound`` when awaited."""
         return self._answer(self._router._native.mark_prefill_complete, request_id)
@@ -663,6 +691,13 @@ _EMPTY_ITEM: dict[str, Any] = {
     "finish_reason": None,
     "index": None,
 }
+
+
+async def _filled(given: list[Any], places: list[int], gathered: asyncio.Future[list[Any]]) -> list[Any]:
+    """Put what came later in its place."""
+    for place, one in zip(places, await gathered, strict=True):
+        given[place] = one
+    return given
 
 
 def _following(choice: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

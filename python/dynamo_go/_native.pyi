@@ -73,6 +73,28 @@ class Router:
         shared_ranges: bytes | None,
         /,
     ) -> tuple[int, int, int]: ...
+    def submit_many(
+        self,
+        prompts: tuple[Tokens, ...],
+        router_config_override: str | None,
+        request_ids: tuple[str | None, ...],
+        update_indexer: bool,
+        lora_name: str | None,
+        cache_namespace: str | None,
+        block_mm_infos: str | None,
+        worker_id: int | None,
+        dp_rank: int | None,
+        allowed_worker_ids: Iterable[int] | None,
+        routing_constraints: str | None,
+        strict_priority: int,
+        policy_class: str | None,
+        session_id: str | None,
+        timeout: float | None,
+        priority_jump: float,
+        shared_ranges: bytes | None,
+        /,
+    ) -> list[tuple[int, int, int] | int | Exception]: ...
+    def wait(self, ticket: int, /) -> tuple[int, int, int]: ...
     def submit(
         self,
         token_ids: Tokens,

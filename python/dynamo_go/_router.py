@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _native
-from ._errors import InvalidArgument
+from ._errors import DynamoError, InvalidArgument
 from ._json import decode, document, encode, mapping, merged
 
 if TYPE_CHECKING:
@@ -327,6 +327,60 @@ class Router:
                 shared_ranges,
             )
         )
+
+    def best_workers(
+        self,
+        prompts: Iterable[Tokens],
+        router_config_override: Mapping[str, Any] | None = None,
+        request_ids: Iterable[str | None] | None = None,
+        **asked: Any,
+    ) -> list[tuple[int, int, int] | Exception]:
+        """Choose a worker for each of several prompts, in order, in one call without the GIL.
+
+        Each choice sees the bookings of those before it. Requests that have to wait do, when all have been asked.
+
+        Args:
+            prompts: at most 65,536; each as `token_ids` of :meth:`best_worker`.
+            router_config_override: for all of them.
+            request_ids: for each prompt its id, which books it, or None; None books nothing.
+            asked: the other arguments of :meth:`best_worker`, for all of them.
+
+        Returns:
+            For each prompt the choice, or the exception that :meth:`best_worker` would have raised for it; the others
+            stand.
+
+        Raises:
+            TypeError, InvalidArgument: an argument for all of them is wrong, or there are not as many ids as prompts.
+                Nothing was booked.
+        """
+        given = self._submit_many(prompts, request_ids, {**asked, "router_config_override": router_config_override})
+        for i, one in enumerate(given):
+            if isinstance(one, int):
+                try:
+                    given[i] = self._native.wait(one)
+                except DynamoError as error:
+                    given[i] = error
+                except BaseException:
+                    for ticket in given[i + 1 :]:
+                        if isinstance(ticket, int):
+                            self._native.cancel(ticket)
+                    raise
+        return cast("list[tuple[int, int, int] | Exception]", given)
+
+    def _submit_many(
+        self, prompts: Iterable[Tokens], request_ids: Iterable[str | None] | None, asked: dict[str, Any]
+    ) -> list[tuple[int, int, int] | int | Exception]:
+        """Ask for each prompt; those that wait have a ticket."""
+        for name, value in (("prompts", prompts), ("request_ids", request_ids)):
+            if isinstance(value, (str, bytes)):
+                raise TypeError(f"{name}: expected an iterable, got {type(value).__name__}")
+        each = tuple(prompts)
+        ids = (None,) * len(each) if request_ids is None else tuple(request_ids)
+        unknown = asked.keys() - _NO_REQUEST.keys() | asked.keys() & {"request_id", "token_ids"}
+        if unknown:
+            raise TypeError(f"best_workers() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        arguments = _arguments(token_ids=(), **{**_NO_REQUEST, **asked})
+        return self._native.submit_many(each, arguments[1], ids, *arguments[3:])
 
     def _submit(self, **request: Any) -> tuple[int, int, int] | int:
         """Do as :meth:`best_worker`, whose keywords it takes, but give a ticket for a request that has to wait."""

@@ -142,12 +142,21 @@ void tokens_release(prompt_tokens *tokens);
 /* answer_make: a future that is done. With a router (of router_type) and a request id, a booking nobody has read of yet. */
 PyObject *answer_make(PyObject *loop, PyObject *value, PyObject *router, PyObject *request_id);
 
+/* ---- batch.c ---- */
+
+/* batch_submit: a list with, for each prompt of a tuple, its choice, its ticket, or its exception. request_ids is a tuple of str
+ * or None; `common` is what else is asked of each. */
+PyObject *batch_submit(dgo_router router, PyObject *prompts, PyObject *request_ids, const dgo_request *common);
+
 /* ---- stream.c ---- */
 
 /* stream_make: an object that owns a stream; NULL with an exception, and the stream is closed. */
 PyObject *stream_make(dgo_stream handle);
 
 /* ---- router.c ---- */
+
+/* choice_tuple: (worker_id, dp_rank, overlap_blocks). */
+PyObject *choice_tuple(const dgo_choice *choice);
 
 /* router_give_up: free a booking, if it is there. */
 void router_give_up(PyObject *router, PyObject *request_id);

@@ -230,7 +230,7 @@ static dgo_status submit(dgo_router handle, const prompt_tokens *tokens, const d
   return status;
 }
 
-static PyObject *chosen(const dgo_choice *choice) {
+PyObject *choice_tuple(const dgo_choice *choice) {
   PyObject *tuple = PyTuple_New(3);
   if (tuple == NULL) return NULL;
   PyTuple_SET_ITEM(tuple, 0, PyLong_FromUnsignedLongLong(choice->worker_id));
@@ -255,7 +255,7 @@ static PyObject *await_choice(dgo_router handle, uint64_t ticket, dgo_choice *ch
     dgo_status status;
     CALL(status, dgo.router_wait(handle, ticket, SLICE_MS, choice, &done, &error));
     if (status != DGO_OK) return raise_status(status, &error);
-    if (done) return chosen(choice);
+    if (done) return choice_tuple(choice);
     if (PyErr_CheckSignals() == 0) continue;
     dgo.router_cancel(handle, ticket, NULL);
     return NULL;
@@ -287,7 +287,7 @@ static PyObject *router_best_worker(router_object *self, PyObject *const *args, 
   tokens_release(&tokens);
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);
-  return ticket == 0 ? chosen(&choice) : await_choice(self->handle, ticket, &choice);
+  return ticket == 0 ? choice_tuple(&choice) : await_choice(self->handle, ticket, &choice);
 }
 
 /* submit: arguments as best_worker; the choice, or an int: the ticket of a request that waits. */
@@ -304,7 +304,32 @@ static PyObject *router_submit(router_object *self, PyObject *const *args, Py_ss
   tokens_release(&tokens);
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);
-  return ticket == 0 ? chosen(&choice) : PyLong_FromUnsignedLongLong(ticket);
+  return ticket == 0 ? choice_tuple(&choice) : PyLong_FromUnsignedLongLong(ticket);
+}
+
+/* submit_many(prompts: tuple, router_config_override, request_ids: tuple, ...): the other arguments as of submit, for all. */
+static PyObject *router_submit_many(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("submit_many", n, REQUEST_ARGS) < 0) return NULL;
+  if (!PyTuple_CheckExact(args[0]) || !PyTuple_CheckExact(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "prompts and request_ids: expected tuples");
+    return NULL;
+  }
+  PyObject *each[REQUEST_ARGS];
+  for (Py_ssize_t i = 0; i < n; i++) each[i] = i == 2 ? Py_None : args[i];
+  dgo_request request = {.struct_size = sizeof request};
+  uint64_t *allowed;
+  if (request_get(each + 1, &request, &allowed) < 0) return NULL;
+  PyObject *list = batch_submit(self->handle, args[0], args[2], &request);
+  PyMem_RawFree(allowed);
+  return list;
+}
+
+/* wait(ticket): the choice, when the request has got it. */
+static PyObject *router_wait(router_object *self, PyObject *value) {
+  uint64_t ticket;
+  if (to_u64(value, "ticket", &ticket) < 0) return NULL;
+  dgo_choice choice = {.struct_size = sizeof choice};
+  return await_choice(self->handle, ticket, &choice);
 }
 
 /* answer(loop, ...): submit, with the choice as a future of the loop. */
@@ -329,7 +354,7 @@ static PyObject *router_take(router_object *self, PyObject *value) {
   NEW_ERROR(error);
   dgo_status status = dgo.router_wait(self->handle, ticket, 0, &choice, &done, &error);
   if (status != DGO_OK) return raise_status(status, &error);
-  if (done) return chosen(&choice);
+  if (done) return choice_tuple(&choice);
   Py_RETURN_NONE;
 }
 
@@ -582,6 +607,8 @@ static PyMethodDef router_methods[] = {
     {"apply_event", METHOD(router_apply_event), METH_FASTCALL, NULL},
     {"best_worker", METHOD(router_best_worker), METH_FASTCALL, NULL},
     {"submit", METHOD(router_submit), METH_FASTCALL, NULL},
+    {"submit_many", METHOD(router_submit_many), METH_FASTCALL, NULL},
+    {"wait", METHOD(router_wait), METH_O, NULL},
     {"answer", METHOD(router_answer), METH_FASTCALL, NULL},
     {"take", METHOD(router_take), METH_O, NULL},
     {"cancel", METHOD(router_cancel), METH_O, NULL},
