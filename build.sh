@@ -326,6 +326,8 @@ cmd_soak() {
 	done
 	step "a million calls of each C function, in no more memory (an hour)"
 	DGO_SOAK_CALLS=1000000 go test -count=1 -v -timeout 4h -run CallsLeakNothing ./capi
+	step "an engine that is gone for a minute"
+	DGO_SOAK_OUTAGE=60s go test -count=1 -run ComesBack ./core/feed
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -425,6 +426,54 @@ func TestEngineRestartsOnTheSameAddress(t *testing.T) {
 	again.publish(store(t, 108))
 	eventually(t, "events flow", func() bool { return len(v.names()) == 9 })
 	require.EqualValues(t, 1, f.Status().Counters["restarts"])
+}
+
+// The engine comes back after half a second, after five, and (DGO_SOAK_OUTAGE=60s) after as long as is said: events arrive within five seconds
+// then, those of the topic only.
+func TestEngineComesBackAfterAWhile(t *testing.T) {
+	outages := []time.Duration{500 * time.Millisecond, 5 * time.Second}
+	if text := os.Getenv("DGO_SOAK_OUTAGE"); text != "" {
+		long, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		outages = append(outages, long)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, outage := range outages {
+		all.Go(func() {
+			pub, err := zmq.ListenPub("tcp://127.0.0.1:0", zmq.Options{})
+			if !assert.NoError(t, err) {
+				return
+			}
+			var v view
+			f := Start(Config{Rank: worker.Rank{ID: 1}, Endpoint: pub.Addr(), Topic: "kv@", BlockSize: 4, Sink: &v})
+			defer f.Close()
+			within := func(what string, ok func() bool) bool {
+				return assert.Eventually(t, ok, 5*time.Second, time.Millisecond, "%s, %v", what, outage)
+			}
+			say := func(topic string, seq uint64) {
+				assert.NoError(t, pub.Publish([]byte(topic), binary.BigEndian.AppendUint64(nil, seq), store(t, seq)))
+			}
+			subscribed := func() bool { return pub.Stats().Subscribers == 1 }
+			if !within("subscribed", subscribed) {
+				return
+			}
+			say("kv@a", 0)
+			within("the first event", func() bool { return slices.Equal(v.ids(), []uint64{0}) })
+			addr := pub.Addr()
+			assert.NoError(t, pub.Close())
+			time.Sleep(outage) // what the test is about
+			if pub, err = zmq.ListenPub(addr, zmq.Options{}); !assert.NoError(t, err) {
+				return
+			}
+			defer pub.Close()
+			if within("subscribed again", subscribed) {
+				say("other", 6)
+				say("kv@b", 7)
+				within("only what is new", func() bool { return slices.Equal(v.ids(), []uint64{7}) })
+			}
+		})
+	}
 }
 
 func TestReconnectToTheSameEngine(t *testing.T) {

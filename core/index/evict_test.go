@@ -153,9 +153,11 @@ func TestStoresThatMayNotEvict(t *testing.T) {
 	require.Zero(t, x.Evicted(0)+x.Evicted(1))
 
 	x.SetEvicts(1, true)
-	_, err := x.Apply(1, storeOf(alone(2000, n), 0, n), index.Set)
-	require.NoError(t, err)
-	require.Positive(t, x.Evicted(0)+x.Evicted(1))
+	for i := 0; x.Evicted(0)+x.Evicted(1) == 0; i++ { // what was refused may have needed more than another store does
+		require.Less(t, i, 500)
+		_, err := x.Apply(1, storeOf(alone(2000+i, n), 0, n), index.Set)
+		require.NoError(t, err)
+	}
 	x.SetEvicts(1, false)
 	x.Drop(1)
 	for i := range 500 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -218,9 +219,13 @@ func TestBookingsExpireWithoutProgress(t *testing.T) {
 	k.idle()
 }
 
-// https://github.com/vllm-project/aibrix/issues/1131: everything at once, under the race detector; then the log of what was
+// https://github.com/vllm-project/aibrix/issues/1131: everything at once for ten seconds, under the race detector; then the log of what was
 // applied, replayed by one thread, gives the same dump.
 func TestConcurrentUse(t *testing.T) {
+	over := time.Now() // without the race detector it shows little
+	if raceEnabled {
+		over = over.Add(10 * time.Second)
+	}
 	k := newKit(t, 4, router.DefaultConfig())
 	const writers = 4
 	for id := range uint64(writers) {
@@ -232,7 +237,7 @@ func TestConcurrentUse(t *testing.T) {
 	for id := range writers {
 		busy.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(id), 9))
-			for range 400 {
+			for n := 0; n < 400 || n < 50_000 && time.Now().Before(over); n++ {
 				ev := event.Event{Kind: event.Stored}
 				for j := range 1 + rng.IntN(8) {
 					h := block.Hash(rng.Uint64N(50) + 1)
@@ -247,7 +252,7 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	for i := range 8 {
+	for i := range 16 {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -263,21 +268,32 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	wg.Go(func() {
-		for id := uint64(100); ; id++ {
-			select {
-			case <-stop:
-				return
-			default:
+	for i := range uint64(2) {
+		wg.Go(func() {
+			for id := (i + 1) << 32; ; id++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_ = k.AddWorker(router.Worker{ID: id})
+				_ = k.ApplyEvent(id, &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 1, Hash: 1}}}, index.Count)
+				_ = k.RemoveWorker(id)
 			}
-			_ = k.AddWorker(router.Worker{ID: id})
-			_ = k.ApplyEvent(id, &event.Event{Kind: event.Stored, Blocks: []event.Block{{Engine: 1, Hash: 1}}}, index.Count)
-			_ = k.RemoveWorker(id)
-			_, _ = k.DumpEvents()
-			_, _ = k.Health()
-			_, _ = k.PotentialLoads(nil, &router.Prompt{Tokens: tokens(1, 16)})
-		}
-	})
+		})
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_, _ = k.DumpEvents()
+				_, _ = k.Health()
+				_, _ = k.PotentialLoads(nil, &router.Prompt{Tokens: tokens(1, 16)})
+			}
+		})
+	}
 	busy.Wait()
 	close(stop)
 	wg.Wait()

@@ -151,6 +151,9 @@ func dumpRebuilds(t *testing.T, x index.Index) {
 				apply(t, x, slot, removed(names[20+rng.IntN(13):]...))
 			}
 		}
+		for most := x.Blocks(slot) * 7 / 10; x.Blocks(slot) > most; { // ends of what is there, 30 % in all
+			apply(t, x, slot, removed(engineNames(prompts[rng.IntN(len(prompts))])[15+rng.IntN(18):]...))
+		}
 	}
 	again := model.New()
 	load(t, x, again, slots)
