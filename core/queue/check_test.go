@@ -21,7 +21,7 @@ func Check[T any](t testing.TB, q *Queue[T]) {
 				found, ok := c.heads.Get(l)
 				require.True(t, ok && found == l, "C2")
 			} else {
-				require.Same(t, l, c.blocked[l.place], "C2")
+				require.Same(t, l, c.blocked[l.kind][l.place], "C2")
 			}
 			l.items.Scan(func(e entry[T]) bool {
 				it := e.item
@@ -38,7 +38,7 @@ func Check[T any](t testing.TB, q *Queue[T]) {
 				return true
 			})
 		}
-		require.Equal(t, len(c.lanes), c.heads.Len()+len(c.blocked), "C2")
+		require.Equal(t, len(c.lanes), c.heads.Len()+len(c.blocked[open])+len(c.blocked[bound]), "C2")
 		require.Equal(t, sum, c.held, "C3")
 		require.True(t, c.deficit >= 0 && (c.deficit == 0 || !c.empty()), "C4")
 	}

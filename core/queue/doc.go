@@ -26,7 +26,7 @@
 // A Queue is not safe for concurrent use: the router's mutex guards it, so that what fits still fits when it is booked. It
 // owns no goroutine and reads no clock: now is nanoseconds on any clock of the caller. Pushing, taking and removing cost
 // O(log n) of the requests that wait, plus O(classes) for taking. A lane's head is asked at most
-// twice after each Wake, so waking 4,096 blocked lanes costs microseconds.
+// twice after each Wake, so waking 4,096 blocked lanes costs microseconds; lanes of one place need not be woken for another (Bound).
 //
 // The numbers are those of Dynamo 1.6.1, and so is the policy file (ParseConfig). Package queue/model is the literal
 // truth that fuzzing compares with.

@@ -44,6 +44,8 @@ type pair struct {
 
 const fuzzMax = 24
 
+var fuzzLanes = [...]string{"", "x", queue.Bound + "y", queue.Bound + "z"}
+
 func newPair(t testing.TB, p *queue.Profile) *pair {
 	return &pair{t: t, profile: p, queue: queue.New[int](p, fuzzMax), model: model.New(p, fuzzMax), now: 1, room: map[string]int{}}
 }
@@ -52,7 +54,7 @@ func newPair(t testing.TB, p *queue.Profile) *pair {
 func (p *pair) fits(r *queue.Request) bool { return p.room[r.Lane] > r.Class%2 }
 
 func (p *pair) step(op, a, b, c byte) {
-	lane := []string{"", "x", "y", "z"}[a%4]
+	lane := fuzzLanes[a%4]
 	switch op % 8 {
 	case 0, 1, 2:
 		p.push(lane, a, b, c)
@@ -70,10 +72,16 @@ func (p *pair) step(op, a, b, c byte) {
 		p.room[lane] += int(b % 3)
 		p.queue.WakeLane(lane)
 	case 6:
-		for _, name := range []string{"", "x", "y", "z"} {
+		lanes := fuzzLanes[:]
+		if c%2 == 0 {
+			p.queue.Wake()
+		} else {
+			lanes = lanes[:2]
+			p.queue.WakeOpen()
+		}
+		for _, name := range lanes {
 			p.room[name] += int(b>>1) % 2
 		}
-		p.queue.Wake()
 	case 7:
 		p.next()
 	}

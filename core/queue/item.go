@@ -11,7 +11,7 @@ const MaxTokens = 1 << 40
 // Request is what the queue must know of a request; it is fixed when the request is pushed.
 type Request struct {
 	Class          int     // index into Profile.Classes, from Profile.Classify
-	Lane           string  // names the ranks it can go to; any string, "" is the common lane
+	Lane           string  // names the ranks it can go to; any string, "" is the common lane; see Bound
 	StrictPriority uint32  // higher goes first, whatever else holds
 	PriorityJump   float64 // seconds of head start (fcfs, lcfs), weight (wspt); negative counts as 0; finite
 	Deadline       int64   // on the caller's clock, > 0; 0: none. Earlier goes first; when it comes, Expired gives the request

@@ -1,28 +1,43 @@
 package queue
 
-import "github.com/tidwall/btree"
+import (
+	"strings"
+
+	"github.com/tidwall/btree"
+)
 
 // class is the state of a Class.
 //
 // Invariants (checked in the tests):
 //
 //	C1  lanes holds exactly the lanes with items.
-//	C2  A lane is in heads, and its place is -1, or in blocked at its place: there its head did not fit when it was last asked.
+//	C2  A lane is in heads, and its place is -1, or in blocked of its kind at its place: there its head did not fit when it was
+//	    last asked.
 //	C3  held sums up the items of all lanes.
 //	C4  A class without items has no deficit.
 type class[T any] struct {
 	config  *Class
 	lanes   map[string]*lane[T]
 	heads   *btree.BTreeG[*lane[T]] // by the key of the head
-	blocked []*lane[T]
-	woken   bool // the blocked lanes are to be asked again
+	blocked [kinds][]*lane[T]
+	woken   [kinds]bool // the blocked lanes are to be asked again
 	deficit int64
 	held    Stats
 }
 
+// kind tells bound lanes from others.
+type kind int
+
+const (
+	open kind = iota
+	bound
+	kinds
+)
+
 // lane holds the items of a class that can go to the same ranks.
 type lane[T any] struct {
 	name  string
+	kind  kind
 	items *btree.BTreeG[entry[T]]
 	head  *Item[T] // the first of items
 	place int
@@ -43,7 +58,11 @@ func newClass[T any](config *Class) *class[T] {
 
 func newLane[T any](name string) *lane[T] {
 	less := func(a, b entry[T]) bool { return a.before(&b.key) }
-	return &lane[T]{name: name, items: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), place: -1}
+	kind := open
+	if strings.HasPrefix(name, Bound) {
+		kind = bound
+	}
+	return &lane[T]{name: name, kind: kind, items: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), place: -1}
 }
 
 func (c *class[T]) empty() bool { return len(c.lanes) == 0 }
@@ -115,21 +134,10 @@ func (c *class[T]) lead(l *lane[T], head *Item[T]) {
 // candidate gives the first item that fits, nil if none does. Lanes whose head does not fit are not asked again until they
 // are woken. A head that does not fit and belongs to another lane by now moves there.
 func (c *class[T]) candidate(fits func(*Item[T]) bool, lane func(*Item[T]) string) *Item[T] {
-	if c.woken {
-		c.woken = false
-		var strays []*Item[T]
-		for i := len(c.blocked) - 1; i >= 0; i-- {
-			l := c.blocked[i]
-			switch {
-			case fits(l.head):
-				c.unblock(l)
-				c.heads.Set(l)
-			case lane != nil && lane(l.head) != l.name:
-				strays = append(strays, l.head)
-			}
-		}
-		for _, it := range strays { // only now: it changes blocked
-			c.move(it, lane(it))
+	for kind := range c.blocked {
+		if c.woken[kind] {
+			c.woken[kind] = false
+			c.ask(c.blocked[kind], fits, lane)
 		}
 	}
 	for {
@@ -147,18 +155,38 @@ func (c *class[T]) candidate(fits func(*Item[T]) bool, lane func(*Item[T]) strin
 			}
 		}
 		c.heads.Delete(l)
-		l.place = len(c.blocked)
-		c.blocked = append(c.blocked, l)
+		blocked := &c.blocked[l.kind]
+		l.place = len(*blocked)
+		*blocked = append(*blocked, l)
+	}
+}
+
+// ask asks the heads of blocked lanes again.
+func (c *class[T]) ask(blocked []*lane[T], fits func(*Item[T]) bool, lane func(*Item[T]) string) {
+	var strays []*Item[T]
+	for i := len(blocked) - 1; i >= 0; i-- {
+		l := blocked[i]
+		switch {
+		case fits(l.head):
+			c.unblock(l)
+			c.heads.Set(l)
+		case lane != nil && lane(l.head) != l.name:
+			strays = append(strays, l.head)
+		}
+	}
+	for _, it := range strays { // only now: it changes blocked
+		c.move(it, lane(it))
 	}
 }
 
 // unblock takes a lane out of blocked. The caller puts it into heads.
 func (c *class[T]) unblock(l *lane[T]) {
-	last := len(c.blocked) - 1
-	c.blocked[l.place] = c.blocked[last]
-	c.blocked[l.place].place = l.place
-	c.blocked[last] = nil
-	c.blocked = c.blocked[:last]
+	blocked := c.blocked[l.kind]
+	last := len(blocked) - 1
+	blocked[l.place] = blocked[last]
+	blocked[l.place].place = l.place
+	blocked[last] = nil
+	c.blocked[l.kind] = blocked[:last]
 	l.place = -1
 }
 

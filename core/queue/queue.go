@@ -156,10 +156,21 @@ func (q *Queue[T]) Remove(it *Item[T]) bool {
 	return true
 }
 
+// Bound begins the names of lanes whose requests can go to one place only. WakeOpen leaves them alone: who makes room in one place
+// calls it, and WakeLane for the lanes of that place, so that those of a thousand others cost nothing.
+const Bound = "="
+
 // Wake makes Next ask every lane again.
 func (q *Queue[T]) Wake() {
 	for _, c := range q.classes {
-		c.woken = true
+		c.woken = [kinds]bool{open: true, bound: true}
+	}
+}
+
+// WakeOpen makes Next ask every lane again that is not bound.
+func (q *Queue[T]) WakeOpen() {
+	for _, c := range q.classes {
+		c.woken[open] = true
 	}
 }
 

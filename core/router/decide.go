@@ -337,10 +337,11 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 // Errors: ErrRequestNotFound, ErrClosed.
 func (r *Router) MarkPrefillComplete(id string) error {
 	return r.lifecycle(func(now int64) error {
-		if r.mesh == nil {
+		if r.mesh == nil && r.nobodyWaits() {
 			return r.ledger.PrefillComplete(id, now)
 		}
 		at, booked := r.ledger.Placed(id)
+		r.freed(at.Rank)
 		err := r.ledger.PrefillComplete(id, now)
 		if booked && err == nil {
 			r.tell(wire.SequencePrefilled, id, at.Rank)

@@ -92,6 +92,7 @@ func (r *Router) presume(s *scratch, q *Request, k *rank) {
 // ended hears of every booking that ends. r.mu is held.
 func (r *Router) ended(id string, at load.Placement, now int64) {
 	r.roomy = true
+	r.freed(at.Rank)
 	if at.Origin == 0 {
 		r.tell(wire.SequenceFreed, id, at.Rank)
 	}

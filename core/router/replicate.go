@@ -192,6 +192,7 @@ func (r *Router) hear(e *wire.SequenceEvent) {
 		}
 		_ = r.ledger.Book(b, now)
 	case wire.SequencePrefilled:
+		r.freed(e.Worker)
 		r.ledger.RemotePrefillComplete(e.RequestID, slot, load.Origin(e.RouterID), now)
 	case wire.SequenceFreed:
 		r.ledger.RemoteFree(e.RequestID, slot, load.Origin(e.RouterID), now)

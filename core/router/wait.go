@@ -229,14 +229,35 @@ func (r *Router) fits(s *scratch, it *queue.Item[*Ticket]) bool {
 	return r.eligible(s, &it.Value.q) != nil || !r.allBusy(s, &r.profile.Classes()[it.Class])
 }
 
+// The lanes of requests that can go to one rank, or to the ranks of one worker, are bound.
+func laneOfHome(id worker.Rank) string {
+	b := strconv.AppendUint(append(make([]byte, 0, 64), queue.Bound+"h"...), id.ID, 10)
+	return string(strconv.AppendUint(append(b, '/'), uint64(id.DPRank), 10))
+}
+
+func laneOfPinned(c *schedule.Constraints) string {
+	b := strconv.AppendUint(append(make([]byte, 0, 64), queue.Bound+"w"...), c.Worker, 10)
+	if c.HasDPRank {
+		b = strconv.AppendUint(append(b, 'r'), uint64(c.DPRank), 10)
+	}
+	return string(b)
+}
+
 // lane names the ranks a request can go to: requests of one lane find room together or not at all. A session counts as the rank
 // it is tied to now, so that there are as many lanes as ranks, not as sessions; when that changes, it changes lanes
 // (queue.Queue.Lane).
 func (r *Router) lane(q *Request) string {
 	c := &q.Constraints
 	home, tied := r.home(q)
-	if c.Free() && !tied && (q.LoRAName == "" || r.adapters == 0) {
+	adapter := q.LoRAName != "" && r.adapters > 0
+	switch {
+	case adapter:
+	case c.Free() && !tied:
 		return ""
+	case c.Free():
+		return laneOfHome(home)
+	case c.HasWorker && c.Allowed == nil && len(c.RequiredTaints) == 0:
+		return laneOfPinned(c)
 	}
 	b := make([]byte, 0, 64)
 	if c.HasWorker {
@@ -255,7 +276,7 @@ func (r *Router) lane(q *Request) string {
 	for _, taint := range slices.Sorted(slices.Values(c.RequiredTaints)) {
 		b = strconv.AppendQuote(append(b, 't'), taint)
 	}
-	if r.adapters > 0 && q.LoRAName != "" {
+	if adapter {
 		b = strconv.AppendQuote(append(b, 'l'), q.LoRAName)
 	}
 	if tied && !c.HasWorker {
@@ -265,9 +286,47 @@ func (r *Router) lane(q *Request) string {
 	return string(b)
 }
 
-// settle lets those go who may. Whoever may have made room calls it. r.mu is held.
+// wakeAllNanos is how often those who wait for one rank are looked at though it made no room: what prefill is expected to take may have
+// passed, and sessions end when they are idle.
+const wakeAllNanos = int64(100 * time.Millisecond)
+
+// nobodyWaits tells that no request does. r.mu is held.
+func (r *Router) nobodyWaits() bool { return r.queue == nil || r.queue.Len() == 0 }
+
+// freed tells that a rank may have room, to the next settle. r.mu is held.
+func (r *Router) freed(id worker.Rank) {
+	if !r.nobodyWaits() {
+		r.emptier = append(r.emptier, id)
+	}
+}
+
+// wake makes the queue ask those who may go. r.mu is held.
+func (r *Router) wake(now int64) {
+	if now-r.woken >= wakeAllNanos || len(r.emptier) > len(r.ranks) {
+		r.woken = now
+		r.queue.Wake()
+	} else {
+		r.queue.WakeOpen()
+		for _, id := range r.emptier {
+			c := schedule.Constraints{Worker: id.ID, DPRank: id.DPRank}
+			r.queue.WakeLane(laneOfHome(id))
+			r.queue.WakeLane(laneOfPinned(&c))
+			c.HasDPRank = true
+			r.queue.WakeLane(laneOfPinned(&c))
+		}
+	}
+	r.emptier = r.emptier[:0]
+}
+
+// settleAll is settle for who may have made room anywhere. r.mu is held.
+func (r *Router) settleAll() {
+	r.woken = math.MinInt64 / 2
+	r.settle()
+}
+
+// settle lets those go who may. Whoever may have made room calls it, after freed. r.mu is held.
 func (r *Router) settle() {
-	if r.queue == nil || r.queue.Len() == 0 {
+	if r.nobodyWaits() {
 		return
 	}
 	now := r.now()
@@ -278,7 +337,7 @@ func (r *Router) settle() {
 	}
 	for r.roomy = true; r.roomy; { // bookings may expire, or be refused by their session, meanwhile
 		r.roomy = false
-		r.queue.Wake()
+		r.wake(now)
 		r.serve()
 	}
 	r.arm(now)

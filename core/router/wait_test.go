@@ -2,7 +2,9 @@ package router_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -427,4 +429,148 @@ func TestNoMoreGoThanFit(t *testing.T) {
 	}
 	all.Wait()
 	k.idle()
+}
+
+// Who waits for one rank hears of room there, whoever makes it and however, also when nobody has looked at all who wait for long.
+func TestWhoWaitsForOneRankHearsOfIt(t *testing.T) {
+	for name, room := range map[string]func(w *waiting) error{
+		"freed":            func(w *waiting) error { return w.Free("h1") },
+		"prefill complete": func(w *waiting) error { return w.MarkPrefillComplete("h1") },
+		"worker left":      func(w *waiting) error { return w.RemoveWorker(1) },
+	} {
+		for rank, dp := range map[string]uint32{"its rank": 1, "any of its ranks": 0} {
+			t.Run(name+" "+rank, func(t *testing.T) {
+				w := newWaiting(t, `{"router_queue_threshold": 0}`)
+				require.NoError(t, w.AddWorker(router.Worker{ID: 1, DPSize: 2}))
+				w.workers(2)
+				w.best(pinned(book("h0", tokens(1, 64)), 1, 0))
+				w.best(pinned(book("h1", tokens(1, 64)), 1, 1))
+				w.best(pinned(book("h2", tokens(1, 64)), 2, 0))
+				q := pinned(book("q", tokens(1, 64)), 1, dp)
+				q.Constraints.HasDPRank = dp == 1
+				require.NoError(t, w.submit(q))
+				require.NoError(t, w.submit(pinned(book("other", tokens(1, 64)), 2, 0)))
+				require.NoError(t, w.Free("h2")) // all were looked at
+				w.decided("other")
+				require.NoError(t, room(w))
+				require.Equal(t, []string{"other", "q"}, w.order)
+			})
+		}
+	}
+}
+
+// A session ends because it is idle, while a request of it waits for its rank: it goes where there is room, before long.
+func TestSessionEndsWhileItsRequestWaits(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0, "session_affinity_ttl_secs": 5}`)
+	w.workers(1, 2)
+	q := pinned(book("h1", tokens(1, 64)), 1, 0)
+	q.SessionID = "s"
+	w.best(q)
+	w.best(pinned(book("h2", tokens(1, 64)), 2, 0))
+	require.NoError(t, w.Free("h1"))
+	w.best(pinned(book("h1", tokens(1, 64)), 1, 0))
+	q = book("q", tokens(1, 64))
+	q.SessionID = "s"
+	require.NoError(t, w.submit(q))
+	w.elapsed.Add(int64(6 * time.Second))
+	require.NoError(t, w.Free("h2"))
+	w.decided("q")
+	choice, _ := w.tickets["q"].Result()
+	require.EqualValues(t, 2, choice.WorkerID)
+}
+
+// A booking expires as a request comes that has to wait behind others: who was first goes, at once.
+func TestRequestThatComesLetsOthersGo(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	w.best(book("h", tokens(1, 64)))
+	require.NoError(t, w.submit(book("a", tokens(1, 64))))
+	w.elapsed.Add(int64(router.DefaultRequestExpiry) + 1)
+	require.NoError(t, w.submit(book("b", tokens(1, 64))))
+	w.decided("a")
+}
+
+// Whatever happens, a wait ends once, in one of the ways there are, and what was decided is booked until it is freed.
+func TestEveryWaitEndsOnce(t *testing.T) {
+	kinds := map[string]int{}
+	for seed := range uint64(3) {
+		r, err := router.New(16, with(t, `{"router_queue_threshold": 0, "session_affinity_ttl_secs": 1}`), router.Options{})
+		require.NoError(t, err)
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var ended [400]atomic.Int32
+		var tickets [len(ended)]*router.Ticket
+		cancelled, timed := map[int]bool{}, map[int]bool{}
+		for w := range uint64(3) {
+			require.NoError(t, r.AddWorker(router.Worker{ID: w}))
+		}
+		for i := range ended {
+			q := book(fmt.Sprint(i), tokens(i, 64))
+			switch rng.IntN(4) {
+			case 0:
+				q = pinned(q, rng.Uint64N(3), 0)
+			case 1:
+				q.SessionID = fmt.Sprint(rng.IntN(5))
+			case 2:
+				q.Timeout = ptr(time.Duration(rng.IntN(3)) * time.Millisecond)
+				timed[i] = true
+			}
+			_, tickets[i], err = r.Submit(q, func() { ended[i].Add(1) })
+			if err != nil {
+				require.Nil(t, tickets[i])
+				require.True(t, errors.Is(err, router.ErrTimeout) || errors.Is(err, router.ErrWorkerNotFound) || errors.Is(err, router.ErrNoWorkers), "%v", err)
+			}
+			switch other := rng.IntN(i + 1); rng.IntN(8) {
+			case 0, 1, 2:
+				_ = r.Free(fmt.Sprint(other))
+			case 3:
+				_ = r.MarkPrefillComplete(fmt.Sprint(other))
+			case 4:
+				if tickets[other] != nil {
+					tickets[other].Cancel()
+					cancelled[other] = true
+				}
+			case 5:
+				if i%8 == 0 {
+					_ = r.RemoveWorker(rng.Uint64N(3))
+				}
+			case 6, 7:
+				_ = r.AddWorker(router.Worker{ID: rng.Uint64N(3)})
+			}
+		}
+		for i, tk := range tickets {
+			if tk == nil {
+				continue
+			}
+			if timed[i] {
+				<-tk.Done() // by itself
+			} else if i%2 == 0 && !cancelled[i] {
+				tk.Cancel() // or it was decided, and is freed by that
+				cancelled[i] = true
+			}
+		}
+		r.Close()
+		for i, tk := range tickets {
+			if tk == nil {
+				require.Zero(t, ended[i].Load())
+				continue
+			}
+			<-tk.Done()
+			require.EqualValues(t, 1, ended[i].Load(), "request %d", i)
+			_, err := tk.Result()
+			known := false
+			for name, kind := range map[string]error{
+				"timeout": router.ErrTimeout, "cancelled": router.ErrCancelled, "closed": router.ErrClosed, "worker left": router.ErrWorkerNotFound,
+				"no workers": router.ErrNoWorkers, "session moved": router.ErrSessionMoved, "decided": nil,
+			} {
+				if err == nil && kind == nil || kind != nil && errors.Is(err, kind) {
+					kinds[name]++
+					known = true
+				}
+			}
+			require.True(t, known, "%v", err)
+		}
+	}
+	for _, kind := range []string{"timeout", "cancelled", "closed", "decided", "worker left"} {
+		require.Positive(t, kinds[kind], "%s: %v", kind, kinds)
+	}
 }

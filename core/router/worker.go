@@ -226,7 +226,7 @@ func (r *Router) AddWorker(spec Worker) error {
 		r.setCapacity(k)
 	}
 	r.recandidate(spec.ID)
-	r.settle()
+	r.settleAll()
 	r.mu.Unlock()
 	r.retire(gone)
 	if joins {
@@ -359,7 +359,7 @@ func (r *Router) RemoveWorker(id uint64) error {
 	}
 	gone := r.removeLocked(w)
 	r.recandidate(id)
-	r.settle()
+	r.settleAll()
 	r.mu.Unlock()
 	r.retire(gone)
 	r.forget(r.waitingFor(id, false))
