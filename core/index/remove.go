@@ -7,23 +7,30 @@ import (
 // remove takes one reference of each name.
 func (w *writer) remove(gone []block.EngineHash) {
 	for len(gone) > 0 {
-		at, own, ok := w.find(gone[0])
-		switch {
-		case !ok:
-			w.done.Unknown++
-			gone = gone[1:]
-		case own && !w.locked.path(at.path()).odd:
-			gone = gone[w.removeRun(at, gone):]
-		default:
-			w.removeOne(at, own, gone[0])
-			gone = gone[1:]
+		some := gone[:min(len(gone), sectionBlocks)]
+		gone = gone[len(some):]
+		ys := w.l.ys[:len(some)]
+		for i, name := range some {
+			ys[i] = mixed(uint64(name))
+		}
+		w.l.names.prefetch(ys)
+		for i := 0; i < len(some); i++ {
+			at, own, ok := w.find(some[i])
+			switch {
+			case !ok:
+				w.done.Unknown++
+			case own && !w.locked.path(at.path()).odd:
+				i += w.removeRun(at, some[i:], ys[i:]) - 1
+			default:
+				w.removeOne(at, own, some[i])
+			}
 		}
 	}
 }
 
 // removeRun takes the slot from a block that it knows once, and from those beside it in the same interval as long as the next
-// names are theirs, in either direction. It gives how many. The block's shard is locked.
-func (w *writer) removeRun(at place, gone []block.EngineHash) int {
+// names are theirs, in either direction. It gives how many. The block's shard is locked. ys place the names in the table.
+func (w *writer) removeRun(at place, gone []block.EngineHash, ys []uint64) int {
 	s := w.locked
 	p := s.path(at.path())
 	names := s.arrays(p).names()
@@ -33,7 +40,7 @@ func (w *writer) removeRun(at place, gone []block.EngineHash) int {
 	var places [sectionBlocks]place
 	places[0] = at
 	n := 1
-	for ; n < min(len(gone), sectionBlocks); n++ {
+	for ; n < len(gone); n++ {
 		switch {
 		case low > from && names[low-1] == gone[n]:
 			low--
@@ -52,21 +59,11 @@ func (w *writer) removeRun(at place, gone []block.EngineHash) int {
 	w.done.Removed += n
 	w.exit()
 	if dead {
-		w.erase(places[:n], gone)
+		for i, at := range places[:n] {
+			w.l.names.remove(ys[i], at)
+		}
 	}
 	return n
-}
-
-// erase takes names out of the table.
-func (w *writer) erase(places []place, of []block.EngineHash) {
-	var ys [sectionBlocks]uint64
-	for i := range places {
-		ys[i] = mixed(uint64(of[i]))
-	}
-	w.l.names.prefetch(ys[:len(places)])
-	for i, at := range places {
-		w.l.names.remove(ys[i], at)
-	}
 }
 
 // removeOne takes one reference of a name; the last one takes the name.
