@@ -352,6 +352,7 @@ class Router:
         Raises:
             TypeError, InvalidArgument: an argument for all of them is wrong, or there are not as many ids as prompts.
                 Nothing was booked.
+            Closed: the router is closed.
         """
         given = self._submit_many(prompts, request_ids, {**asked, "router_config_override": router_config_override})
         for i, one in enumerate(given):

@@ -49,11 +49,16 @@ static void ask_all(dgo_router router, batch_item *items, Py_ssize_t n, const dg
   }
 }
 
+/* What a router that is closed, or not this process's, says is for the whole call. */
+static int of_the_router(dgo_status status) {
+  return status == DGO_CLOSED || status == DGO_FORKED || status == DGO_BAD_HANDLE;
+}
+
 static PyObject *outcome(batch_item *item) {
   if (item->failure != NULL) return Py_NewRef(item->failure);
   if (item->status != DGO_OK) {
     raise_status(item->status, &item->error);
-    return caught();
+    return of_the_router(item->status) ? NULL : caught();
   }
   return item->ticket == 0 ? choice_tuple(&item->choice) : PyLong_FromUnsignedLongLong(item->ticket);
 }
