@@ -304,6 +304,11 @@ cmd_bench() {
 			"$build/bench/wheel/bin/pip" download -q --no-deps -d "$build/bench/wheels" "$WHEEL"
 		python=(--python "$venv/bin/python" --wheel "$build/bench/wheel/bin/python")
 	fi
+	if grep -q '^c ' <<<"$rows"; then
+		cmd_lib
+		"$CC" -std=c99 -O2 -Wall -Wextra -Werror -I"$build" -o "$build/bench/calls" bench/c/calls.c -L"$build" -ldynamo_go -Wl,-rpath,"$build"
+		export DGO_BENCH_C=$build/bench/calls
+	fi
 	need_cargo
 	step "peers: the crates dynamo-kv-router and kv-index (a minute or two the first time)"
 	(cd bench/peers && CARGO_TARGET_DIR=$build/bench/peers cargo build --release)
@@ -328,6 +333,10 @@ cmd_soak() {
 	DGO_SOAK_CALLS=1000000 go test -count=1 -v -timeout 4h -run CallsLeakNothing ./capi
 	step "an engine that is gone for a minute"
 	DGO_SOAK_OUTAGE=60s go test -count=1 -run ComesBack ./core/feed
+	step "C programs with the address sanitizer; 32 threads for a minute with the thread sanitizer"
+	ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1:handle_segv=0:handle_sigbus=0 DGO_SANITIZE=address \
+		go test -count=1 -run 'TestCPrograms|TestHostileCalls' ./capi
+	TSAN_OPTIONS=halt_on_error=1:handle_segv=0 DGO_SANITIZE=thread DGO_SOAK_THREADS_SECONDS=60 go test -count=1 -v -run TestManyThreads ./capi
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

@@ -190,4 +190,10 @@ var rows = []row{
 		situation: pythonSize, measure: "wheel", peers: []peer{dynamo}},
 	{part: "python", name: "installed_size", unit: "B", work: "what it installs, without what it depends on",
 		situation: pythonSize, measure: "installed", peers: []peer{dynamo}},
+	{part: "c", name: "c_call_overhead", unit: "ns", work: "a call from C, less the same call in Go",
+		situation: "c", measure: "call"},
+	{part: "c", name: "c_best_worker_overhead", unit: "ns", work: "best_worker from C, less the same in Go",
+		situation: "c", measure: "best_worker"},
+	{part: "c", name: "stream_items_c", unit: "ns", work: "an item of a stream, by the clock",
+		situation: "c", measure: "stream"},
 }

@@ -18,6 +18,9 @@ import (
 
 var strict = []string{"-Wall", "-Wextra", "-Werror", "-pedantic"}
 
+// sanitizer, "address" or "thread", is what the C side and the C programs are built with under ./build.sh soak.
+var sanitizer = os.Getenv("DGO_SANITIZE")
+
 var libraryDir string // of libdynamo_go.so, once it is built
 
 // builtLibrary builds libdynamo_go.so, once for all tests of the package.
@@ -26,7 +29,12 @@ var builtLibrary = sync.OnceValue(func() (err error) {
 		return err
 	}
 	target := filepath.Join(libraryDir, "libdynamo_go.so")
-	if out, err := exec.Command("go", "build", "-buildmode=c-shared", "-buildvcs=false", "-o", target, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-buildvcs=false", "-o", target, ".")
+	if sanitizer != "" {
+		flag := "-fsanitize=" + sanitizer
+		build.Env = append(os.Environ(), "CGO_CFLAGS=-g -O1 "+flag, "CGO_LDFLAGS="+flag)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
@@ -71,6 +79,9 @@ func compile(t *testing.T, source string) string {
 	program := filepath.Join(t.TempDir(), "program")
 	args := append(slices.Clone(strict), "-std=c99", "-D_DEFAULT_SOURCE", "-O1", "-I../include", "-Itestdata", "-o", program, source,
 		"-L"+dir, "-ldynamo_go", "-Wl,-rpath,"+dir, "-pthread")
+	if sanitizer != "" {
+		args = append(args, "-g", "-fsanitize="+sanitizer)
+	}
 	run(t, compiler("CC", "cc"), args...)
 	return program
 }
@@ -108,6 +119,15 @@ func TestTheLogGoesWhereItIsTold(t *testing.T) {
 			require.Empty(t, run(t, program, "DYN_LOG alone"), value)
 		}
 	}
+}
+
+// TestManyThreads: ./build.sh soak has 32 of them, for a minute.
+func TestManyThreads(t *testing.T) {
+	seconds := os.Getenv("DGO_SOAK_THREADS_SECONDS")
+	if seconds == "" {
+		seconds = "0" // once
+	}
+	t.Log(run(t, compile(t, "testdata/threads.c"), "32", seconds))
 }
 
 func TestExampleRoutesToTheHolder(t *testing.T) {

@@ -1,9 +1,12 @@
 /* Threads use one router while others open and close routers of their own, and one closes the shared one at last. */
 #include <pthread.h>
+#include <time.h>
 
 #include "check.h"
 
-enum { THREADS = 8, ROUNDS = 400 };
+enum { MOST_THREADS = 64, ROUNDS = 400 };
+
+static int n_threads = 8;
 
 static dgo_router shared;
 
@@ -81,7 +84,7 @@ static void spread(void) {
   STATUS(DGO_OK, dgo_router_close(shared, NULL));
 }
 
-int main(void) {
+static void once(void) {
   spread();
   STATUS(DGO_OK, dgo_router_new(4, NULL, 0, NULL, &shared, NULL));
   for (uint64_t id = 0; id < 4; id++) {
@@ -89,13 +92,13 @@ int main(void) {
     worker.worker_id = id;
     STATUS(DGO_OK, dgo_router_add_worker(shared, &worker, NULL));
   }
-  pthread_t threads[THREADS];
-  int numbers[THREADS];
-  for (int i = 0; i < THREADS; i++) {
+  pthread_t threads[MOST_THREADS];
+  int numbers[MOST_THREADS];
+  for (int i = 0; i < n_threads; i++) {
     numbers[i] = i;
     CHECK(pthread_create(&threads[i], NULL, work, &numbers[i]) == 0);
   }
-  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  for (int i = 0; i < n_threads; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 
   dgo_potential_load loads[4];
   size_t count;
@@ -103,8 +106,17 @@ int main(void) {
   CHECK(count == 4);
   for (int i = 0; i < 4; i++) CHECK(loads[i].active_requests == 0 && loads[i].potential_decode_blocks == 0);
 
-  for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, until_closed, NULL) == 0);
+  for (int i = 0; i < n_threads; i++) CHECK(pthread_create(&threads[i], NULL, until_closed, NULL) == 0);
   STATUS(DGO_OK, dgo_router_close(shared, NULL));
-  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  for (int i = 0; i < n_threads; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+/* threads [THREADS SECONDS]: at least once. */
+int main(int argc, char **argv) {
+  if (argc == 3) n_threads = atoi(argv[1]);
+  CHECK(n_threads > 0 && n_threads <= MOST_THREADS);
+  time_t end = time(NULL) + (argc == 3 ? atoi(argv[2]) : 0);
+  do once();
+  while (time(NULL) < end);
   return 0;
 }
