@@ -560,9 +560,9 @@ dgo_status dgo_decode_batch(const char *payload, size_t payload_size, const uint
 dgo_status dgo_events_open(const char *endpoint, size_t endpoint_size, const char *replay, size_t replay_size, const char *topic,
                            size_t topic_size, dgo_stream *events, dgo_error *error);
 
-/* ---- Streams ----------------------------------------------------------------------------------------------------
- *
- * A stream gives items, byte strings of any content, in order, and last how it ended. Whoever fills it is held back while more
+/* ---- Streams ---------------------------------------------------------------------------------------------------- */
+
+/* A stream gives items, byte strings of any content, in order, and last how it ended. Whoever fills it is held back while more
  * items wait than its buffer has room for, so a reader that falls behind costs no memory. An event loop polls the descriptor
  * and takes all that came in one call; a program without one waits in the call:
  *

@@ -78,6 +78,8 @@ def _item(comment: str, code: str) -> str:
     if len(lines) == 1 and (section := _SECTION.match(lines[0])):
         return f"## {section[1]} {{#{section[1].lower().replace(' ', '-')}}}\n" + (_code(code) if code.strip() else "")
     name = _name(lines, code)
+    if comment and not name and not code.strip():  # about what follows
+        return _preamble(comment)
     heading = f"### {name} {{#{name}}}\n\n" if name else ""
     if name and lines:
         lines[0] = lines[0].removeprefix(f"{name}: ")
@@ -153,5 +155,7 @@ def _preamble(comment: str) -> str:
             out[-1] += " " + _quoted(line.strip())
         else:
             out.append(_quoted(line.strip()))
+    if code:
+        out += ["```c", *"\n".join(code).strip("\n").splitlines(), "```", ""]
     text = "\n".join(out)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"(?m)^(?!- )(.+)\n- ", r"\1\n\n- ", text)) + "\n"
