@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/dynamo-go/dynamo-go/core/publish"
 )
 
 // ErrConfig says that a configuration cannot be used; the message names every field at fault, its value and its range.
@@ -50,6 +52,10 @@ type Config struct {
 
 	MaxBodyBytes int64  `json:"max_body_bytes"` // of one HTTP request
 	HashSeed     string `json:"hash_seed"`      // engines with different seeds name the same block differently
+
+	// Sink, if not nil, gets the events instead of the event and the replay socket, of which there are none then. It is called with the
+	// engine's lock held: it must not block, and must not call the engine.
+	Sink func(...publish.Event) error `json:"-"`
 }
 
 // DefaultConfig is an 8B model on one H100-class GPU: 400,000 tokens of KV cache in blocks of 16, 40,000 prompt tokens a second,

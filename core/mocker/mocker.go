@@ -51,7 +51,7 @@ type Mocker struct {
 	cfg     Config
 	info    Info
 	start   time.Time
-	events  *publish.Publisher
+	events  *publish.Publisher // nil if Config.Sink gets the events
 	server  *http.Server
 	parsing chan struct{}
 	ids     atomic.Uint64
@@ -73,19 +73,31 @@ func New(cfg Config) (*Mocker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	events, err := publish.New(publish.Config{
-		Endpoint:    cfg.Events,
-		Replay:      cfg.Replay,
-		Topic:       cfg.Topic,
-		Rank:        cfg.DPRank,
-		BufferSteps: cfg.BufferSteps,
-	})
-	if err != nil {
-		return nil, err
+	var events *publish.Publisher
+	if cfg.Sink == nil {
+		var err error
+		events, err = publish.New(publish.Config{
+			Endpoint:    cfg.Events,
+			Replay:      cfg.Replay,
+			Topic:       cfg.Topic,
+			Rank:        cfg.DPRank,
+			BufferSteps: cfg.BufferSteps,
+		})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Sink = func(batch ...publish.Event) error {
+			_, err := events.Publish(batch...)
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", cfg.HTTP)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("http: %w", err), events.Close())
+		err = fmt.Errorf("http: %w", err)
+		if events != nil {
+			err = errors.Join(err, events.Close())
+		}
+		return nil, err
 	}
 	m := &Mocker{
 		cfg:       cfg,
@@ -97,13 +109,14 @@ func New(cfg Config) (*Mocker, error) {
 		info: Info{
 			Model:     cfg.Model,
 			HTTP:      "http://" + listener.Addr().String(),
-			Events:    events.Addr(),
-			Replay:    events.ReplayAddr(),
 			Topic:     cfg.Topic,
 			DPRank:    cfg.DPRank,
 			BlockSize: cfg.BlockSize,
 			Blocks:    cfg.Blocks,
 		},
+	}
+	if events != nil {
+		m.info.Events, m.info.Replay = events.Addr(), events.ReplayAddr()
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	m.server = &http.Server{
@@ -130,7 +143,10 @@ func (m *Mocker) Close() error {
 		patience, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		_ = m.server.Shutdown(patience)
-		m.closed = errors.Join(m.server.Close(), m.events.Close())
+		m.closed = m.server.Close()
+		if m.events != nil {
+			m.closed = errors.Join(m.closed, m.events.Close())
+		}
 		m.owned.Wait()
 	})
 	return m.closed
@@ -193,7 +209,7 @@ func (m *Mocker) publish() {
 			batch = append(batch, publish.Stored(nil, c.stored, c.tokens, m.cfg.BlockSize))
 		}
 	}
-	if _, err := m.events.Publish(batch...); err != nil {
+	if err := m.cfg.Sink(batch...); err != nil {
 		m.failed++
 		return
 	}
