@@ -337,6 +337,9 @@ cmd_soak() {
 	ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1:handle_segv=0:handle_sigbus=0 DGO_SANITIZE=address \
 		go test -count=1 -run 'TestCPrograms|TestHostileCalls' ./capi
 	TSAN_OPTIONS=halt_on_error=1:handle_segv=0 DGO_SANITIZE=thread DGO_SOAK_THREADS_SECONDS=60 go test -count=1 -v -run TestManyThreads ./capi
+	install_package
+	step "a million calls of each Python function leak nothing"
+	DGO_LEAK_CALLS=1000000 "$venv/bin/python" -m pytest -q python/tests/test_native.py -k leak
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

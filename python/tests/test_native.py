@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import json
@@ -22,6 +23,7 @@ import pytest
 
 import dynamo_go
 from dynamo_go import Closed, InvalidArgument, Router, _errors, _native, compute_block_hash_for_seq
+from dynamo_go.mocker import Mocker
 
 HASH_1_TO_4 = 14643705804678351452
 
@@ -398,28 +400,112 @@ def leak_cases() -> dict[str, Callable[[], object]]:
         "payload fails": fails(lambda: _native.decode_batch(b"\xc1", None)),
         "config fails": fails(lambda: _native.config_check("[]")),
         "hash fails": fails(lambda: compute_block_hash_for_seq(tokens, 0)),
+        **batch_cases(router, tokens, fails),
+        **tree_cases(fails),
+        **stream_cases(fails),
     }
 
 
-SLOW = {"state", "explain", "scores", "everything", "loads"}  # 70 rows of JSON, traced
+Fails = Callable[[Callable[[], object]], Callable[[], object]]
+
+
+def batch_cases(router: Router, tokens: list[int], fails: Fails) -> dict[str, Callable[[], object]]:
+    prompts = [tokens, array("I", tokens), (1, 2, 3)]
+    mixed: list[Any] = [tokens, [1, -1], None]
+    loop = asyncio.new_event_loop()
+    loop.close()
+    rest = (None, None, False, None, None, None, None, None, None, None, 0, None, None, None, 0.0, None)
+    return {
+        "batch": lambda: router.best_workers(prompts),
+        "batch of errors": lambda: router.best_workers(mixed, None, [None, None, "a"]),
+        "batch fails": fails(lambda: router.best_workers(prompts, None, [])),
+        "answer": lambda: router._native.answer(loop, tokens, *rest).result(),  # type: ignore[union-attr]
+        "answer made": lambda: _native.Answer(loop, tokens).cancel(),
+        "answer fails": fails(lambda: router._native.answer(loop, [-1], *rest)),
+        "ticket fails": fails(lambda: router._native.wait(5)),
+    }
+
+
+def tree_cases(fails: Fails) -> dict[str, Callable[[], object]]:
+    tree = dynamo_go.RadixTree()
+    for worker in range(70):
+        tree.apply_event(worker, {"data": {"stored": {"blocks": [{"block_hash": 1, "tokens_hash": 2**63}]}}})
+    event = b'{"data":{"stored":{"blocks":[{"block_hash":1,"tokens_hash":9223372036854775808}]}}}'
+
+    def removal() -> None:
+        tree.apply_event(99, event)
+        tree.remove_worker(99)
+
+    return {
+        "matches": lambda: tree.find_matches([2**63, 5]).scores,
+        "matches of items": lambda: tree.find_matches(iter([2**63])),
+        "tree event": lambda: tree.apply_event(1, event),
+        "tree removal": removal,
+        "dump": lambda: tree.dump_tree_as_events(),
+        "new tree": lambda: dynamo_go.RadixTree().close(),
+        "matches fail": fails(lambda: tree.find_matches([1, -1])),
+        "tree event fails": fails(lambda: tree.apply_event(1, b"{")),
+        "tree event refused": fails(lambda: tree.apply_event(1, b'{"data":{"removed":{"block_hashes":[77]}}}')),
+    }
+
+
+def stream_cases(fails: Fails) -> dict[str, Callable[[], object]]:
+    engine = Mocker(inter_token_ms=0, speedup=1000)
+    closed = engine.generate([1])._native
+    closed.close()
+
+    def read() -> None:
+        stream = engine.generate([1, 2], 3)._native
+        while stream.take(100) is not None:
+            pass
+        stream.fd()
+
+    return {
+        "stream": read,
+        "stream dropped": lambda: engine.generate([1, 2], 3),
+        "info": lambda: engine.stats(),
+        "stream fails": fails(lambda: closed.take(0)),
+        "generate fails": fails(lambda: engine.generate([])),
+    }
+
+
+# Calls that make and end objects, or texts of 70 rows: fewer.
+SLOW = {
+    "state",
+    "explain",
+    "scores",
+    "everything",
+    "loads",
+    "dump",
+    "new",
+    "new tree",
+    "stream",
+    "stream dropped",
+    "info",
+}
+CALLS = int(os.environ.get("DGO_LEAK_CALLS", "2000"))
 
 
 @pytest.mark.parametrize("name", list(leak_cases()))
 def test_calls_leak_nothing(name: str) -> None:
     call = leak_cases()[name]
+    calls = max(200, CALLS // 100) if name in SLOW else CALLS
     for _ in range(50 if name in SLOW else 300):
         call()
     gc.collect()
+    held = resident()
+    traced = 200 if name in SLOW else 2000
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        held = resident()
-        for _ in range(200 if name in SLOW else 2000):
+        for _ in range(traced):
             call()
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    for _ in range(calls - traced):
+        call()
     assert after - before < 20_000, "Python objects"
     assert resident() - held < 10 << 20, "memory of the process"
 
