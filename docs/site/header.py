@@ -18,7 +18,7 @@ def markdown(text: str) -> str:
     end = text.index("*/", begin) + 2
     out = [
         "# C\n",
-        "The header `include/dynamo_go.h` is the contract; this page is made of it.\n",
+        "The header `include/dynamo_go.h` is the contract; this page is made of it. C++ has a wrapper over it, `include/dynamo_go.hpp`, and Rust a\ncrate, in `examples/rust`.\n",
         _preamble(text[begin:end]),
     ]
     body = text[end : text.rindex("#ifdef __cplusplus")]
