@@ -75,6 +75,9 @@ func (w *world) save() {
 	var release func()
 	w.saved, release = f.Freeze()
 	release()
+	if w.saved != nil && w.hidden {
+		w.t.Fatal("a position of what nobody sees, beside the blocks that are seen")
+	}
 	w.savedView = nil
 	if w.saved != nil {
 		w.savedView = slices.Clone(w.applied)

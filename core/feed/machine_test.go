@@ -148,6 +148,8 @@ func step(t *testing.T, m *machine, r *recorder, now time.Duration, words []stri
 	case "nothing":
 		m.answerer(now, m.id, 1, true)
 		m.dumped(now, m.id, batch{queried: true})
+	case "lend":
+		require.True(t, m.lend())
 	case "stranger":
 		require.False(t, m.answerer(now, m.id, 2, false))
 	case "too-new":

@@ -181,6 +181,14 @@ func TestStateReplacedUnderTheByteBound(t *testing.T) {
 			k, err := r.find(worker.Rank{ID: 1})
 			require.NoError(t, err)
 			s := sink{r, k, counting}
+			other := event.Event{Kind: event.Stored}
+			for i := range 500 { // of another rank, used the least recently
+				other.Blocks = append(other.Blocks, event.Block{Engine: block.EngineHash(i + 1), Hash: block.Hash(i + 1)})
+			}
+			require.NoError(t, r.AddWorker(Worker{ID: 2}))
+			require.NoError(t, r.ApplyEvent(2, &other, index.Set))
+			neighbour, err := r.find(worker.Rank{ID: 2})
+			require.NoError(t, err)
 			const long = 400
 			state := func(first int) { // disjoint for different numbers, about two thirds of what there is room for
 				rng := rand.New(rand.NewPCG(uint64(first), 1))
@@ -206,7 +214,8 @@ func TestStateReplacedUnderTheByteBound(t *testing.T) {
 				require.Zero(t, r.evictedBlocks(k.cache))
 				require.Empty(t, k.partial)
 				require.Zero(t, r.caches.hidden)
-				require.Equal(t, held, r.index.Stats().Pairs)
+				require.Equal(t, held+500, r.index.Stats().Pairs)
+				require.Zero(t, r.evictedBlocks(neighbour.cache), "a state that is replaced costs others nothing")
 			}
 			ev := event.Event{Kind: event.Removed, Removed: []block.EngineHash{5<<40 | 1<<20 | 1}}
 			done, err := s.Apply(k.id, &ev)
