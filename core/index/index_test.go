@@ -52,6 +52,25 @@ func FuzzBounded(f *testing.F) {
 	})
 }
 
+// The index of one shard grows in larger steps while it is small; what that takes more is little.
+func TestOneShardTakesLittleMore(t *testing.T) {
+	one, many := oneShard(), sharded()
+	defer one.Close()
+	defer many.Close()
+	most := 0
+	for i := range 700 {
+		ev := storeOf(alone(i, 400), 0, 400)
+		for _, x := range []index.Index{one, many} {
+			_, err := x.Apply(0, ev, index.Set)
+			require.NoError(t, err)
+		}
+		names, fewest := one.Stats().Memory.Names, many.Stats().Memory.Names
+		require.LessOrEqual(t, names, fewest+1<<20, "%d blocks", 400*(i+1))
+		most = max(most, names-fewest)
+	}
+	require.Positive(t, most, "it grows like any other")
+}
+
 func FuzzIndex(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/fuzz/FuzzIndex/*")
 	require.NoError(f, err)

@@ -84,6 +84,7 @@ func (l *lane) init(x *tree, number int) {
 		l.mask |= 1 << j
 	}
 	l.names = newTable(&x.lines, nameParts)
+	l.names.eager = x.one
 	l.dead.heap = x.heap
 	x.heap.note(l.names.own())
 }

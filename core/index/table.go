@@ -14,8 +14,9 @@ import (
 // what is at the place. Growing needs nothing but the tags, which also are in the order of the homes.
 //
 // A table is cut into parts by other bits of the hash. Each grows and shrinks alone, by a quarter, so that no store waits
-// for a large copy, and there is never much more memory than entries. The lines of a part are in slabs, each a page of the heap but for the
-// last one, so that what one part gives back fits another.
+// for a large copy, and there is never much more memory than entries. An eager table's parts double as long as they are small: growing by a
+// quarter copies each entry four times, and what that saves of one small table is not a megabyte. The lines of a part are in slabs,
+// each a page of the heap but for the last one, so that what one part gives back fits another.
 //
 // Invariant T: a part holds n entries, each reachable from its home line without an empty place between, before
 // which there is none in a line either; one place is always empty.
@@ -25,7 +26,8 @@ type table struct {
 	lines *lines
 	parts []part // a power of two
 	n     int
-	units int // lines of all parts
+	units int  // lines of all parts
+	eager bool // of an index that has little else
 }
 
 type part struct {
@@ -48,6 +50,7 @@ const (
 	lineBytes   = lineEntries * 8
 	slabLines   = pageBytes / lineBytes
 	slabEntries = slabLines * lineEntries
+	fewLines    = 4 * slabLines
 )
 
 func newTable(l *lines, parts int) table { return table{lines: l, parts: make([]part, parts)} }
@@ -243,13 +246,21 @@ func (t *table) prefetch(ys []uint64) {
 // insert adds an entry; it fails if there is no room and no memory for more.
 func (t *table) insert(y uint64, at place, must bool) bool {
 	p := t.part(y)
-	if size := p.size(); p.n+1 > size-size/8 && !t.resize(p, whole(p.lines+p.lines/4+1), must) && p.n+1 >= size {
+	if size := p.size(); p.n+1 > size-size/8 && !t.resize(p, t.larger(p.lines), must) && p.n+1 >= size {
 		return false
 	}
 	p.put(tagOf(y)<<placeBits | uint64(at))
 	p.n++
 	t.n++
 	return true
+}
+
+// larger gives how many lines a part of so many gets when they are full.
+func (t *table) larger(lines uint32) uint32 {
+	if t.eager && lines < fewLines/2 {
+		return 2*lines + 1
+	}
+	return whole(lines + lines/4 + 1)
 }
 
 func (p *part) put(e uint64) {
@@ -323,7 +334,7 @@ func mayMove(to, home, n uint32) bool {
 
 // whole gives a number of lines near another, of whole slabs if there are more than a few.
 func whole(lines uint32) uint32 {
-	if lines < 4*slabLines {
+	if lines < fewLines {
 		return lines
 	}
 	return (lines + slabLines/2) / slabLines * slabLines
