@@ -130,12 +130,13 @@ func (s sink) Apply(id worker.Rank, ev *event.Event) (done index.Applied, err er
 	if k.next == nil {
 		return r.apply(k, &k.view, ev, s.counting)
 	}
+	missing := k.next.partial // of events before
 	done, err = r.apply(k, k.next, ev, s.counting)
 	rest, some := rest(ev, done, s.counting)
 	if k.next.partial == "" || !some {
 		return done, err
 	}
-	k.next.partial = ""
+	k.next.partial = missing
 	k.mu.Unlock()
 	s.Commit(id)
 	if k.mu.Lock(); k.dead {

@@ -224,3 +224,39 @@ func TestStateReplacedUnderTheByteBound(t *testing.T) {
 		})
 	}
 }
+
+// What was left out of a new view is missing also when the view takes the old one's place for want of room.
+func TestStateReplacedUnderTheByteBoundTellsWhatIsMissing(t *testing.T) {
+	r := newWith(t, 1)
+	r.index = index.New(index.Options{MaxBytes: 1 << 20})
+	k, err := r.find(worker.Rank{ID: 1})
+	require.NoError(t, err)
+	s := sink{r, k, index.Count}
+	state := func(first int) { // of two thirds of what there is room for
+		rng := rand.New(rand.NewPCG(uint64(first), 1))
+		for i := range 50 {
+			ev := event.Event{Kind: event.Stored}
+			for at := range 400 {
+				ev.Blocks = append(ev.Blocks, event.Block{Engine: block.EngineHash(first<<40 | i<<20 | at + 1), Hash: block.Hash(rng.Uint64())})
+			}
+			_, err := s.Apply(k.id, &ev)
+			require.NoError(t, err)
+		}
+	}
+	state(1)
+	s.Renew(k.id)
+	r.tiers.SetMaxBytes(1)
+	offloaded := event.Event{Kind: event.Stored, Tier: event.HostPinned, Blocks: []event.Block{{Engine: 1, Hash: 1}}}
+	done, err := s.Apply(k.id, &offloaded)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Refused)
+	require.NotNil(t, k.next)
+	state(2)
+	require.Nil(t, k.next, "there was no room for both")
+	require.Contains(t, k.partial, "max_bytes")
+	s.Commit(k.id)
+	require.Contains(t, k.partial, "max_bytes")
+	s.Renew(k.id)
+	s.Commit(k.id)
+	require.Empty(t, k.partial, "a whole state leaves nothing missing")
+}
