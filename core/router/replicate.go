@@ -164,6 +164,7 @@ func (s replicaSink) hear(body func()) {
 	if r.closed {
 		return
 	}
+	r.ledger.Expire(r.now()) // nobody else may call here, and the others wait for the word
 	body()
 	r.settle()
 }

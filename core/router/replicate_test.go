@@ -210,6 +210,17 @@ func TestReplicasCountBlocksAlike(t *testing.T) {
 	}
 }
 
+// What expires at a router that nobody asks any more is told when the others go on.
+func TestTheOthersHearOfWhatExpiredAtAnIdleRouter(t *testing.T) {
+	a, b := couple(t, router.DefaultConfig())
+	a.best(pinned(book("orphan", tokens(1, 40)), 1, 0))
+	b.busyWith(1, [3]int64{40, 10, 1})
+	a.at = a.at.Add(router.DefaultRequestExpiry + time.Second)
+	b.best(pinned(book("another", tokens(2, 40)), 2, 0))
+	b.busyWith(1, [3]int64{})
+	b.busyWith(2, [3]int64{40, 10, 1})
+}
+
 // A request that waits goes as soon as another router's work is done.
 func TestWaitingRequestsGoWhenAnotherRoutersEnd(t *testing.T) {
 	config := router.DefaultConfig()
