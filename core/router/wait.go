@@ -369,10 +369,11 @@ func (r *Router) admit(s *scratch, tk *Ticket, class *queue.Class) {
 	r.end(tk, choice, err)
 }
 
-// Intervals at which the queue is looked at in any case, Dynamo's: prefill load that decays makes room without a call.
+// Intervals at which the queue is looked at in any case, Dynamo's. The short one is for what makes room without a call: prefill load
+// that decays, and sessions that end, whose requests may go elsewhere then.
 const (
-	recheckNanos         = int64(60 * time.Second)
-	recheckDecayingNanos = int64(100 * time.Millisecond)
+	recheckNanos     = int64(60 * time.Second)
+	recheckSoonNanos = wakeAllNanos
 )
 
 // arm sets the timer to when something may be due. r.mu is held.
@@ -384,8 +385,8 @@ func (r *Router) arm(now int64) {
 		return
 	}
 	at := now + recheckNanos
-	if r.prefill != nil {
-		at = now + recheckDecayingNanos
+	if r.prefill != nil || r.sessions != nil {
+		at = now + recheckSoonNanos
 	}
 	if d, ok := r.queue.NextDeadline(); ok {
 		at = min(at, d)

@@ -479,6 +479,30 @@ func TestSessionEndsWhileItsRequestWaits(t *testing.T) {
 	require.EqualValues(t, 2, choice.WorkerID)
 }
 
+// A request waits for the rank of its session while another is free. When the session ends it goes there, though nobody calls.
+func TestSessionThatEndsNeedsNoTraffic(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0, "session_affinity_ttl_secs": 5}`)
+	w.workers(1, 2)
+	q := pinned(book("h1", tokens(1, 64)), 1, 0)
+	q.SessionID = "s"
+	w.best(q)
+	require.NoError(t, w.Free("h1"))
+	w.best(pinned(book("other", tokens(1, 64)), 1, 0))
+	q = book("q", tokens(1, 64))
+	q.SessionID = "s"
+	require.NoError(t, w.submit(q))
+	w.decided()
+	w.elapsed.Add(int64(6 * time.Second))
+	select {
+	case <-w.tickets["q"].Done():
+	case <-time.After(20 * time.Second): // the queue is looked at every minute in any case
+		require.Fail(t, "it still waits")
+	}
+	choice, err := w.tickets["q"].Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, choice.WorkerID)
+}
+
 // A booking expires as a request comes that has to wait behind others: who was first goes, at once.
 func TestRequestThatComesLetsOthersGo(t *testing.T) {
 	w := newWaiting(t, `{"router_queue_threshold": 0}`)
