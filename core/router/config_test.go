@@ -11,6 +11,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
 func TestConfigJSON(t *testing.T) {
@@ -101,6 +102,12 @@ func TestRequestJSON(t *testing.T) {
 	require.ErrorContains(t, err, "known: overlap_score_credit")
 	_, err = router.ParseOverrides([]byte(`{"router_temperature": -1}`))
 	require.ErrorIs(t, err, router.ErrInvalidArgument)
+	_, err = router.ParseOverrides([]byte(`{"router_temperature": "warm"}`))
+	require.ErrorIs(t, err, router.ErrInvalidArgument)
+	require.ErrorContains(t, err, `router_config_override: router_temperature="warm": expected float64`)
+	err = router.ParseRoutingConstraints([]byte(`{"preferred_taints": {"a": "b"}}`), &schedule.Constraints{})
+	require.ErrorIs(t, err, router.ErrInvalidArgument)
+	require.ErrorContains(t, err, `routing_constraints: preferred_taints={"a": "b"}: expected float64`)
 
 	mm, err := router.ParseBlockMMInfos([]byte(`[null, {"mm_objects": [{"mm_hash": 18446744073709551615, "offsets": [[0, 4]]}]}]`))
 	require.NoError(t, err)

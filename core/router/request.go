@@ -72,7 +72,13 @@ func strict(data []byte, what string, v any, known ...string) error {
 			return fmt.Errorf("%w: %s: unknown key %q; known: %s", ErrInvalidArgument, what, name, strings.Join(known, ", "))
 		}
 	}
-	if err := json.Unmarshal(data, v); err != nil {
+	err := json.Unmarshal(data, v)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		name, _, _ := strings.Cut(kind.Field, ".")
+		return fmt.Errorf("%w: %s: %s=%.200s: expected %s", ErrInvalidArgument, what, name, fields[name], kind.Type)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalidArgument, what, err)
 	}
 	return nil
