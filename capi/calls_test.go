@@ -71,6 +71,12 @@ var right = map[string]string{
 	"worker_id": "1", "dgo_router_remove_worker.worker_id": "2", "row_size": "sizeof element", "event_size": "sizeof element", "n_events": "1",
 	"capacity": "4", "ticket": "ticket", "timeout_ms": "0", "dgo_stream_next.timeout_ms": "DGO_WAIT_MS_MAX",
 	"dgo_router_wait.router": "waiting", "dgo_router_cancel.router": "waiting",
+	"dgo_runtime_new.config": `"{\"discovery\":\"mem\"}"`, "dgo_runtime_router.endpoint": `"a.b.c"`, "dgo_runtime_serve.endpoint": `"a.b.served"`,
+	"dgo_runtime_model.endpoint": `"a.b.c"`, "dgo_runtime_client.endpoint": `"a.b.c"`, "dgo_runtime_publisher.endpoint": `"a.b.c"`,
+	"dgo_runtime_load.endpoint": `"a.b.c"`, "dgo_runtime_serve.options": `"{\"listed\":false}"`, "card": `"{}"`, "item": `"\xc0"`, "body": `"\xc0"`,
+	"dgo_runtime_call.options": `"{\"credit\":1}"`, "dgo_router_generate.options": `"{\"credit\":1}"`, "fields": `"\x80"`, "load": `"{}"`,
+	"dgo_runtime_publisher.config": `"{\"block_size\":4}"`, "service": "service", "client": "client", "call": "running",
+	"dgo_runtime_answer.call": "asked", "dgo_runtime_end.id": "ending", "dgo_router_generate.router": "routed",
 }
 
 var around = map[string][2]string{
@@ -78,14 +84,17 @@ var around = map[string][2]string{
 	"dgo_router_remove_worker": {"add_2", "NULL"}, "dgo_router_wait": {"served", "idle"}, "dgo_router_cancel": {"wait_one", "idle"},
 	"dgo_stream_next": {"more", "NULL"}, "dgo_router_close": {"renew", "NULL"}, "dgo_stream_close": {"renew", "NULL"},
 	"dgo_mocker_close": {"renew", "NULL"}, "dgo_publisher_close": {"renew", "NULL"}, "dgo_radix_tree_close": {"renew", "NULL"},
-	"dgo_router_replicate": {"NULL", "close_router"},
+	"dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},
+	"dgo_runtime_model": {"NULL", "take_back"}, "dgo_runtime_answer": {"ask", "NULL"}, "dgo_runtime_client": {"NULL", "end_client"},
+	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"call", "end_running"},
+	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "NULL"},
 }
 
 // elements: whose size a parameter tells.
 var elements = map[string]string{"row_size": "rows", "event_size": "events"}
 
 // rare functions make threads, sockets or files, or close what does.
-var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate)$`)
+var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher)$`)
 
 // sizes of what strlen does not tell.
 var sizes = map[string]string{"payload": "30"}
@@ -107,7 +116,7 @@ func alternatives(d *declaration, i int) (c []string) {
 		wild = wild[:4]
 	}
 	switch p.kind {
-	case "dgo_router", "dgo_stream", "dgo_mocker", "dgo_publisher", "dgo_radix_tree":
+	case "dgo_router", "dgo_stream", "dgo_mocker", "dgo_publisher", "dgo_radix_tree", "dgo_runtime":
 		own := strings.TrimPrefix(p.kind, "dgo_")
 		foreign := "mocker.live"
 		if own == "mocker" {
@@ -241,7 +250,7 @@ func program(all []declaration) string {
 // handleKinds: what closes a handle.
 var handleKinds = map[string]string{
 	"dgo_router": "dgo_router_close", "dgo_stream": "dgo_stream_close", "dgo_mocker": "dgo_mocker_close",
-	"dgo_publisher": "dgo_publisher_close", "dgo_radix_tree": "dgo_radix_tree_close",
+	"dgo_publisher": "dgo_publisher_close", "dgo_radix_tree": "dgo_radix_tree_close", "dgo_runtime": "dgo_runtime_close",
 }
 
 func casts(kind string, values []string) string {

@@ -10,11 +10,14 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/logs"
+	"github.com/dynamo-go/dynamo-go/core/mailbox"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/radix"
 	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -75,6 +78,27 @@ var statuses = []struct {
 	{relay.ErrRank, C.DGO_WORKER_NOT_FOUND},
 	{relay.ErrRelayed, C.DGO_INVALID_ARGUMENT},
 	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},
+
+	{mailbox.ErrUnknown, C.DGO_REQUEST_NOT_FOUND},
+	{mailbox.ErrAhead, C.DGO_OVERLOADED},
+	{plane.ErrInvalidArgument, C.DGO_INVALID_ARGUMENT},
+	{plane.ErrNoInstances, C.DGO_NO_WORKERS},
+	{plane.ErrInstanceNotFound, C.DGO_WORKER_NOT_FOUND},
+	{plane.ErrCannotConnect, C.DGO_CANNOT_CONNECT},
+	{plane.ErrTimeout, C.DGO_TIMEOUT},
+	{plane.ErrOverloaded, C.DGO_OVERLOADED},
+	{plane.ErrUnavailable, C.DGO_CANNOT_CONNECT},
+	{plane.ErrDisconnected, C.DGO_DISCONNECTED},
+	{plane.ErrCancelled, C.DGO_CANCELLED},
+	{plane.ErrWorker, C.DGO_WORKER_ERROR}, // after what its type means besides
+	{plane.ErrProtocol, C.DGO_DISCONNECTED},
+	{plane.ErrTooLarge, C.DGO_INVALID_ARGUMENT},
+	{plane.ErrClosed, C.DGO_CLOSED},
+	{discovery.ErrInvalid, C.DGO_INVALID_ARGUMENT},
+	{discovery.ErrExists, C.DGO_INVALID_ARGUMENT},
+	{discovery.ErrNotFound, C.DGO_REQUEST_NOT_FOUND},
+	{discovery.ErrUnavailable, C.DGO_FILE_ERROR},
+	{discovery.ErrClosed, C.DGO_CLOSED},
 }
 
 func statusOf(err error) int32 {

@@ -26,6 +26,7 @@ const (
 	kindMocker
 	kindPublisher
 	kindRadixTree
+	kindRuntime
 )
 
 // table maps the handles of one kind to objects. Lookups take no lock.

@@ -13,12 +13,23 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
 
-var publishers = &table[relay.Worker]{kind: kindPublisher}
+// publisher is a worker's side of KV events, over sockets of its own or in a deployment.
+type publisher interface {
+	Publish(rank uint32, events ...publish.Event) (index.Applied, error)
+	Info() []relay.RankInfo
+	Close() error
+}
+
+// outlet is a publisher as a table wants it.
+type outlet struct{ publisher }
+
+var publishers = &table[outlet]{kind: kindPublisher}
 
 //export dgo_go_publisher_new
 func dgo_go_publisher_new(p *C.char, n C.size_t, result *C.dgo_publisher, e *C.dgo_error) C.dgo_status {
@@ -41,7 +52,7 @@ func dgo_go_publisher_new(p *C.char, n C.size_t, result *C.dgo_publisher, e *C.d
 		if err != nil {
 			return err
 		}
-		h, err := publishers.add(w)
+		h, err := publishers.add(&outlet{w})
 		if err != nil {
 			return errors.Join(err, w.Close())
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/kvrouter"
+	"github.com/dynamo-go/dynamo-go/core/mailbox"
 	"github.com/dynamo-go/dynamo-go/core/metrics"
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
@@ -22,6 +24,29 @@ type served struct {
 	*router.Router
 	exporter *metrics.Exporter
 	waits    *waits
+	kv       *kvrouter.KvRouter // what drives it, or nil if the host does
+	box      *mailbox.Mailbox   // tells of its requests, if kv is not nil
+}
+
+// addRouter gives a router its handle, or closes it.
+func addRouter(s *served, result *C.dgo_router) (err error) {
+	if s.exporter, err = metrics.New(s.Router, metrics.Options{}); err == nil {
+		var h handle
+		if h, err = routers.add(s); err == nil {
+			*result = C.dgo_router(h)
+			return nil
+		}
+	}
+	s.close()
+	return err
+}
+
+func (s *served) close() {
+	if s.kv != nil {
+		s.kv.Close()
+	}
+	s.Close()
+	s.waits.close()
 }
 
 var routers = &table[served]{kind: kindRouter}
@@ -51,18 +76,7 @@ func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t,
 		if err != nil {
 			return err
 		}
-		exporter, err := metrics.New(r, metrics.Options{})
-		if err != nil {
-			r.Close()
-			return err
-		}
-		h, err := routers.add(&served{r, exporter, newWaits()})
-		if err != nil {
-			r.Close()
-			return err
-		}
-		*result = C.dgo_router(h)
-		return nil
+		return addRouter(&served{Router: r, waits: newWaits()}, result)
 	})
 }
 
@@ -82,8 +96,7 @@ func dgo_go_router_close(h C.dgo_router, e *C.dgo_error) C.dgo_status {
 	return call(e, func() error {
 		r, err := routers.remove(handle(h))
 		if r != nil {
-			r.Close()
-			r.waits.close()
+			r.close()
 		}
 		return err
 	})

@@ -402,3 +402,114 @@ PUBLIC dgo_status dgo_radix_tree_close(dgo_radix_tree tree, dgo_error *error) {
   ENTER(error);
   return dgo_go_radix_tree_close(tree, error);
 }
+
+PUBLIC dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices,
+                                  dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_new(ARRAY(char, config, config_size), config_size, OBJECT(dgo_runtime, runtime),
+                            OBJECT(dgo_stream, notices), error);
+}
+
+PUBLIC dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_info(runtime, OBJECT(dgo_buffer, info), error);
+}
+
+PUBLIC dgo_status dgo_runtime_close(dgo_runtime runtime, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_close(runtime, error);
+}
+
+PUBLIC dgo_status dgo_runtime_serve(dgo_runtime runtime, const char *endpoint, size_t endpoint_size,
+                                    const char *options, size_t options_size, uint64_t *service, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_serve(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                              ARRAY(char, options, options_size), options_size, OBJECT(uint64_t, service), error);
+}
+
+PUBLIC dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t listed, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_list(runtime, service, listed, error);
+}
+
+PUBLIC dgo_status dgo_runtime_model(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t id,
+                                    const char *card, size_t card_size, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_model(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, id,
+                              ARRAY(char, card, card_size), card_size, error);
+}
+
+PUBLIC dgo_status dgo_runtime_answer(dgo_runtime runtime, uint64_t call, const char *item, size_t item_size,
+                                     uint32_t flags, int32_t *ahead, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_answer(runtime, call, ARRAY(char, item, item_size), item_size, flags, OBJECT(int32_t, ahead),
+                               error);
+}
+
+PUBLIC dgo_status dgo_runtime_client(dgo_runtime runtime, const char *endpoint, size_t endpoint_size,
+                                     uint64_t *client, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_client(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, OBJECT(uint64_t, client),
+                               error);
+}
+
+PUBLIC dgo_status dgo_runtime_instances(dgo_runtime runtime, uint64_t client, dgo_buffer *instances,
+                                        dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_instances(runtime, client, OBJECT(dgo_buffer, instances), error);
+}
+
+PUBLIC dgo_status dgo_runtime_call(dgo_runtime runtime, uint64_t client, const char *body, size_t body_size,
+                                   const char *options, size_t options_size, uint64_t *call, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_call(runtime, client, ARRAY(char, body, body_size), body_size,
+                             ARRAY(char, options, options_size), options_size, OBJECT(uint64_t, call), error);
+}
+
+PUBLIC dgo_status dgo_runtime_more(dgo_runtime runtime, uint64_t call, size_t n, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_more(runtime, call, n, error);
+}
+
+PUBLIC dgo_status dgo_runtime_cancel(dgo_runtime runtime, uint64_t call, uint32_t flags, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_cancel(runtime, call, flags, error);
+}
+
+PUBLIC dgo_status dgo_runtime_end(dgo_runtime runtime, uint64_t id, uint32_t flags, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_end(runtime, id, flags, error);
+}
+
+PUBLIC dgo_status dgo_runtime_router(dgo_runtime runtime, const char *endpoint, size_t endpoint_size,
+                                     int64_t block_size, const char *config, size_t config_size, dgo_router *router,
+                                     dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_router(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, block_size,
+                               ARRAY(char, config, config_size), config_size, OBJECT(dgo_router, router), error);
+}
+
+PUBLIC dgo_status dgo_router_generate(dgo_router router, const uint32_t *tokens, size_t n_tokens,
+                                      const dgo_request *request, const char *fields, size_t fields_size,
+                                      const char *options, size_t options_size, uint64_t *call, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_generate(router, ARRAY(uint32_t, tokens, n_tokens), n_tokens, OBJECT(dgo_request, request),
+                                ARRAY(char, fields, fields_size), fields_size, ARRAY(char, options, options_size),
+                                options_size, OBJECT(uint64_t, call), error);
+}
+
+PUBLIC dgo_status dgo_runtime_publisher(dgo_runtime runtime, const char *endpoint, size_t endpoint_size,
+                                        const char *config, size_t config_size, dgo_publisher *publisher,
+                                        dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_publisher(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                                  ARRAY(char, config, config_size), config_size, OBJECT(dgo_publisher, publisher),
+                                  error);
+}
+
+PUBLIC dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *load,
+                                   size_t load_size, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_load(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                             ARRAY(char, load, load_size), load_size, error);
+}

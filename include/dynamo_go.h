@@ -78,6 +78,7 @@ extern "C" {
 #define DGO_WORKER_IDS_MAX ((size_t)1 << 20) /* elements of allowed_worker_ids, of taints */
 #define DGO_EVENTS_MAX ((size_t)1 << 17)     /* events of one call */
 #define DGO_STREAM_ITEMS_MAX ((size_t)1 << 20) /* items of one dgo_stream_next */
+#define DGO_CREDIT_MAX ((size_t)1 << 20)     /* items that a call of a runtime may be ahead of its reader */
 #define DGO_WAIT_MS_MAX 100u                 /* longest wait of a call that may wait */
 
 /* Status of a call. Values never change their meaning; later versions may add some. */
@@ -102,7 +103,7 @@ enum {
   DGO_CANNOT_CONNECT = 16,      /* an address cannot be bound or reached */
   DGO_DISCONNECTED = 17,        /* who served a stream is gone before its end */
   DGO_CANCELLED = 18,           /* the request was cancelled while it waited, or the stream was killed */
-  DGO_WORKER_ERROR = 19,        /* reserved for the request plane */
+  DGO_WORKER_ERROR = 19,        /* the worker's handler failed; the message is the worker's */
   DGO_FILE_ERROR = 20,          /* a file cannot be read or written */
   DGO_SNAPSHOT_REFUSED = 21,    /* the file is no snapshot that this router can load */
   DGO_SESSION_MOVED = 22,       /* session_affinity_mode "hard": the session's own rank cannot be chosen; ask again to tie it anew */
@@ -143,6 +144,7 @@ typedef uint64_t dgo_stream;     /* closed by dgo_stream_close */
 typedef uint64_t dgo_mocker;     /* closed by dgo_mocker_close */
 typedef uint64_t dgo_publisher;  /* closed by dgo_publisher_close */
 typedef uint64_t dgo_radix_tree; /* closed by dgo_radix_tree_close */
+typedef uint64_t dgo_runtime;    /* closed by dgo_runtime_close */
 
 /* ---- Library ---------------------------------------------------------------------------------------------------- */
 
@@ -718,6 +720,179 @@ dgo_status dgo_mocker_generate(dgo_mocker mocker, const uint32_t *tokens, size_t
  * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
+
+/* ---- Runtime ----------------------------------------------------------------------------------------------------
+ *
+ * A runtime is one process of a Dynamo deployment: it finds the others in a directory they share, serves endpoints, calls those that
+ * others serve, and routes requests to them. Nothing waits and nothing is called back: what is asked for is a number at once, and
+ * what becomes of it is told by notices, items of one stream (see Streams). Requests and items are one MessagePack value each.
+ *
+ *     dgo_runtime_new(config, size, &runtime, &notices, &error);
+ *     dgo_runtime_router(runtime, "ns.backend.generate", 19, 16, NULL, 0, &router, &error);
+ *     dgo_router_generate(router, tokens, n_tokens, NULL, fields, fields_size, NULL, 0, &call, &error);
+ *     // each item of `notices`: a dgo_notice and its payload
+ *     //   {call, DGO_NOTICE_BEGUN}, {call, DGO_NOTICE_ITEM, DGO_ITEM_FIRST}, ..., {call, DGO_NOTICE_ENDED, DGO_OK}
+ */
+
+/* What a notice is of. "Value" is a MessagePack value, and so is what stands in brackets: an array. */
+#define DGO_NOTICE_REQUEST 1u   /* a service is called, and `id` is the call: [service, request id, metadata, body] */
+#define DGO_NOTICE_CANCELLED 2u /* its caller wants no more; with DGO_ITEM_KILL it is gone */
+#define DGO_NOTICE_DRAINED 3u   /* hardly any answers of it wait for the caller's socket any more */
+#define DGO_NOTICE_BEGUN 4u     /* a worker begins to answer a call: nil; to dgo_router_generate [worker_id, dp_rank, overlap blocks, full
+                                   blocks of the prompt, request id, requests that waited when it came] */
+#define DGO_NOTICE_ITEM 5u      /* its answer goes on: the item's value */
+#define DGO_NOTICE_ENDED 6u     /* it is over: flags is the dgo_status, DGO_OK if the answer is complete, and the payload a text that says why */
+#define DGO_NOTICE_CHANGED 7u   /* the instances that a client sees changed */
+#define DGO_NOTICE_CLOSED 8u    /* a service has ended, and its calls with it */
+
+/* Flags of notices. */
+#define DGO_ITEM_FIRST 1u /* the first item that dgo_router_generate's worker gave */
+#define DGO_ITEM_LAST 2u  /* it has a finish reason: after the item comes [Unix milliseconds when it was asked for, milliseconds until it was
+                             sent, from then to the first item, in all] */
+#define DGO_ITEM_NOTE 4u  /* no item, but a remark beside them: [name, comment] */
+#define DGO_ITEM_KILL 8u
+
+/* What each item of a runtime's stream begins with. */
+typedef struct dgo_notice {
+  uint64_t id;    /* of the call, client or service */
+  uint32_t kind;  /* DGO_NOTICE_*; one that is not known is to be passed over */
+  uint32_t flags;
+} dgo_notice;
+
+/* dgo_runtime_new: join a deployment.
+ *   config   [in]  JSON object, config_size bytes, all fields optional:
+ *                  discovery    "file" (the default) or "mem": nobody else is there.
+ *                  path         the directory of "file"; otherwise DYN_FILE_KV, or dynamo_store_kv among temporary files.
+ *                  environment  object with Dynamo's variables, to be read instead of the process's: DYN_TCP_RPC_HOST and _PORT,
+ *                               DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST, DYN_REQUEST_PLANE_CODEC, ...
+ *                  Unknown fields are refused.
+ *   runtime  [out] the handle; close it with dgo_runtime_close.
+ *   notices  [out] the stream of notices, closed by dgo_stream_close. It ends when the runtime is closed.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR (the directory cannot be used) | DGO_OVERLOADED (too many handles). */
+dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices, dgo_error *error);
+
+/* dgo_runtime_info: who this process is.
+ *   info  [out] JSON object: id (that of its instances).
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error);
+
+/* dgo_runtime_close: leave the deployment: services, clients and calls end at once. Its routers and publishers are of no use then, and still
+ * to be closed. Closing again is DGO_OK; so is 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
+dgo_status dgo_runtime_close(dgo_runtime runtime, dgo_error *error);
+
+/* dgo_runtime_serve: serve an endpoint. DGO_NOTICE_REQUEST tells of each call; dgo_runtime_answer answers it.
+ *   endpoint  [in]  "namespace.component.name", endpoint_size bytes.
+ *   options   [in]  NULL, or a JSON object, options_size bytes: id (of the instance; the runtime's), listed (true: clients find it), plain
+ *                   (false), device_type.
+ *   service   [out] its number.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also: the instance serves it already) | DGO_CANNOT_CONNECT (nothing
+ *          can be listened on) | DGO_FILE_ERROR (the directory cannot be written) | DGO_OVERLOADED. */
+dgo_status dgo_runtime_serve(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *options, size_t options_size,
+                             uint64_t *service, dgo_error *error);
+
+/* dgo_runtime_list: let clients find a service, or find it no more; it goes on serving.
+ *   listed  [in]  not 0: find it.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service) | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t listed, dgo_error *error);
+
+/* dgo_runtime_model: say what an instance is like, before it serves or after. Routers take only instances with a model card. Again, it
+ * replaces what was said.
+ *   id    [in]  the instance's.
+ *   card  [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (nothing to take back) | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_model(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t id, const char *card,
+                             size_t card_size, dgo_error *error);
+
+/* Flags of dgo_runtime_answer. */
+#define DGO_ANSWER_END 1u  /* the answer is complete, with this item if there is one */
+#define DGO_ANSWER_FAIL 2u /* it failed: item is a text for the caller instead, or {"message", "invalid": the request is at fault} */
+
+/* dgo_runtime_answer: answer a call of a service. Each has to be ended once, also one that was cancelled.
+ *   call     [in]  of DGO_NOTICE_REQUEST.
+ *   item     [in]  one MessagePack value, item_size bytes; NULL only with DGO_ANSWER_END.
+ *   flags    [in]  0, DGO_ANSWER_END or DGO_ANSWER_FAIL.
+ *   ahead    [out] NULL, or gets 1 if many items wait for the caller's socket: DGO_NOTICE_DRAINED comes. Whoever goes on all the same is
+ *                  refused at 4,096.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (it has ended) | DGO_CANCELLED (the caller is
+ *          gone; the call is still to be ended) | DGO_OVERLOADED. */
+dgo_status dgo_runtime_answer(dgo_runtime runtime, uint64_t call, const char *item, size_t item_size, uint32_t flags, int32_t *ahead,
+                              dgo_error *error);
+
+/* dgo_runtime_client: follow the instances of an endpoint, to call them.
+ *   client  [out] its number.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_client(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t *client, dgo_error *error);
+
+/* dgo_runtime_instances: those that a client sees.
+ *   instances  [out] JSON array of objects: instance_id, namespace, component, endpoint, transport (kind, address), device_type.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such client). */
+dgo_status dgo_runtime_instances(dgo_runtime runtime, uint64_t client, dgo_buffer *instances, dgo_error *error);
+
+/* dgo_runtime_call: call an instance. DGO_NOTICE_BEGUN, _ITEM and _ENDED tell of the answer; of one that nobody began, _ENDED alone.
+ *   body     [in]  one MessagePack value, body_size bytes.
+ *   options  [in]  NULL, or a JSON object, options_size bytes: instance (its id; otherwise all in turn), random (false), request_id (drawn),
+ *                  metadata (object of texts), credit (100: so many items may come; dgo_runtime_more allows more).
+ *   call     [out] its number.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such client). How it ends: DGO_OK |
+ *          DGO_INVALID_ARGUMENT | DGO_NO_WORKERS | DGO_WORKER_NOT_FOUND | DGO_CANNOT_CONNECT | DGO_TIMEOUT | DGO_OVERLOADED | DGO_DISCONNECTED |
+ *          DGO_CANCELLED | DGO_WORKER_ERROR | DGO_CLOSED. */
+dgo_status dgo_runtime_call(dgo_runtime runtime, uint64_t client, const char *body, size_t body_size, const char *options,
+                            size_t options_size, uint64_t *call, dgo_error *error);
+
+/* dgo_runtime_more: a reader took n items of a call: so many more may come.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (a credit above DGO_CREDIT_MAX) | DGO_REQUEST_NOT_FOUND (it has ended). */
+dgo_status dgo_runtime_more(dgo_runtime runtime, uint64_t call, size_t n, dgo_error *error);
+
+/* dgo_runtime_cancel: want no more of a call. Without a flag its worker is asked to end it, and what it still sends comes.
+ *   flags  [in]  0 or DGO_CANCEL_KILL: it ends now.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (it has ended). */
+dgo_status dgo_runtime_cancel(dgo_runtime runtime, uint64_t call, uint32_t flags, dgo_error *error);
+
+/* dgo_runtime_end: end a service, which DGO_NOTICE_CLOSED tells of, or a client.
+ *   flags  [in]  0: calls of the service are waited for; DGO_CANCEL_KILL: they end now.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service or client). */
+dgo_status dgo_runtime_end(dgo_runtime runtime, uint64_t id, uint32_t flags, dgo_error *error);
+
+/* dgo_runtime_router: a router whose workers are those that serve an endpoint and have a model card, wherever they are: they come, change and go by
+ * themselves, and so do their events. With router_replica_sync, the routers of an endpoint share load. Every dgo_router_* call takes it,
+ * but dgo_router_add_worker and dgo_router_remove_worker are not for it.
+ *   block_size, config  [in]  as of dgo_router_new.
+ *   router              [out] the handle; close it with dgo_router_close.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_CANNOT_CONNECT | DGO_FILE_ERROR |
+ *          DGO_OVERLOADED (too many handles). */
+dgo_status dgo_runtime_router(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, int64_t block_size, const char *config,
+                              size_t config_size, dgo_router *router, dgo_error *error);
+
+/* dgo_router_generate: choose a worker, book the request there, send it, and stream the answer, as the runtime's notices tell. It waits while it has
+ * to. Its prefill ends with the first item, its booking with the end, whatever that is. A worker that cannot be reached or refuses makes it try
+ * another one.
+ *   request  [in]  as of dgo_router_best_worker; without a request id one is drawn.
+ *   fields   [in]  MessagePack map, fields_size bytes: what the worker gets besides token_ids and routing. NULL: nothing.
+ *   options  [in]  NULL, or a JSON object, options_size bytes: credit (100), as of dgo_runtime_call; routing (object: what the worker gets as
+ *                  routing, besides dp_rank and backend_instance_id); token_ids (the prompt that the worker gets, if that is not `tokens`).
+ *   call     [out] its number, for dgo_runtime_more and dgo_runtime_cancel.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also: the router has no runtime) | DGO_NOT_IMPLEMENTED. How it ends: as
+ *          dgo_runtime_call and dgo_router_best_worker, and DGO_QUEUE_LIMIT_EXCEEDED. */
+dgo_status dgo_router_generate(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request, const char *fields,
+                               size_t fields_size, const char *options, size_t options_size, uint64_t *call, dgo_error *error);
+
+/* dgo_runtime_publisher: be the worker's side of KV events in a deployment. dgo_publisher_publish, _info and _close take it; of dgo_publisher_info
+ * the endpoints are empty.
+ *   endpoint   [in]  that the worker serves.
+ *   config     [in]  JSON object, config_size bytes: block_size (required), worker_id (the runtime's id), dp_rank (0), buffer_steps (1,024),
+ *                    local_indexer (true: routers ask for what they missed; the model card must say the same), engine as of dgo_publisher_new.
+ *   publisher  [out] the handle; close it with dgo_publisher_close.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT | DGO_FILE_ERROR | DGO_OVERLOADED. */
+dgo_status dgo_runtime_publisher(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *config, size_t config_size,
+                                 dgo_publisher *publisher, dgo_error *error);
+
+/* dgo_runtime_load: tell routers of an endpoint what a worker's rank is busy with.
+ *   load  [in]  JSON object, load_size bytes: worker_id (the runtime's id), dp_rank (0), active_decode_blocks, active_prefill_tokens,
+ *               kv_used_blocks. Without any of the last three nothing is sent yet.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *load, size_t load_size,
+                            dgo_error *error);
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,7 @@ typedef struct {
   uint64_t live, closed;
 } handles;
 
-static handles router, stream, mocker, publisher, radix_tree;
+static handles router, stream, mocker, publisher, radix_tree, runtime;
 static dgo_router waiting, bystander; /* one whose requests wait; one that nothing may touch */
 static uint64_t ticket;
 static dgo_status last; /* of the latest call */
@@ -34,6 +34,11 @@ static const char *const mocker_config =
     "{\"inter_token_ms\":0,\"prefill_tokens_per_second\":1e9,\"block_size\":1024,\"blocks\":1000,\"max_model_len\":500000,\"replay\":\"\","
     "\"buffer_steps\":16}";
 static const char *const publisher_config = "{\"worker_id\":1,\"block_size\":4,\"kv_events\":\"tcp://127.0.0.1:0\",\"buffer_steps\":16}";
+
+/* Of the runtime: its notices, a service of it and a client, calls, and a router. */
+static dgo_stream notices;
+static uint64_t service, client, running, asked, ending;
+static dgo_router routed;
 
 static void add(dgo_router r, uint64_t id) {
   dgo_worker worker = {.struct_size = sizeof worker};
@@ -100,6 +105,65 @@ static void idle(void) {
   dgo_router_free(waiting, "next", 4, NULL);
 }
 
+static void end_call(void) {
+  dgo_runtime_cancel(runtime.live, memory[6][0], DGO_CANCEL_KILL, NULL); /* where dgo_runtime_call wrote */
+  dgo_runtime_cancel(runtime.live, memory[8][0], DGO_CANCEL_KILL, NULL); /* and dgo_router_generate */
+}
+
+/* hear: take notices until one is of a kind; requests that nobody wants are answered. 0: none came. */
+static uint64_t hear(uint32_t kind, uint32_t timeout_ms) {
+  for (uint64_t found = 0;;) {
+    dgo_buffer items = {.struct_size = sizeof items};
+    size_t ends[64], count;
+    if (dgo_stream_next(notices, found == 0 ? timeout_ms : 0, &items, ends, 64, &count, NULL) != DGO_OK) return found;
+    for (size_t i = 0, start = 0; i < count; start = ends[i++]) {
+      dgo_notice notice;
+      memcpy(&notice, items.data + start, sizeof notice);
+      if (notice.kind == kind && found == 0)
+        found = notice.id;
+      else if (notice.kind == DGO_NOTICE_REQUEST)
+        dgo_runtime_answer(runtime.live, notice.id, NULL, 0, DGO_ANSWER_END, NULL, NULL);
+    }
+    dgo_buffer_free(&items);
+  }
+}
+
+static void end_service(void) {
+  if (dgo_runtime_end(runtime.live, memory[5][0], DGO_CANCEL_KILL, NULL) == DGO_OK) CHECK(hear(DGO_NOTICE_CLOSED, 100) != 0);
+  memory[5][0] = 0;
+}
+
+static void end_client(void) { dgo_runtime_end(runtime.live, memory[3][0], 0, NULL); }
+
+static void call(void) {
+  hear(0, 0);
+  STATUS(DGO_OK, dgo_runtime_call(runtime.live, client, "\xc0", 1, NULL, 0, &running, NULL));
+}
+
+static void end_running(void) { dgo_runtime_cancel(runtime.live, running, DGO_CANCEL_KILL, NULL); }
+
+/* ask: a request came, and nobody has answered it. */
+static void ask(void) {
+  dgo_runtime_answer(runtime.live, asked, NULL, 0, DGO_ANSWER_END, NULL, NULL); /* the one before */
+  STATUS(DGO_OK, dgo_runtime_list(runtime.live, service, 1, NULL));
+  do call();
+  while ((asked = hear(DGO_NOTICE_REQUEST, 100)) == 0);
+}
+
+static void another_client(void) { STATUS(DGO_OK, dgo_runtime_client(runtime.live, "a.b.c", 5, &ending, NULL)); }
+
+static void take_back(void) { dgo_runtime_model(runtime.live, "a.b.c", 5, 1, NULL, 0, NULL); }
+
+static void new_runtime(void) {
+  const char *config = "{\"discovery\":\"mem\",\"environment\":{\"DYN_TCP_RPC_HOST\":\"127.0.0.1\",\"DYN_TCP_RESPONSE_STREAM_HOST\":\"127.0.0.1\"}}";
+  STATUS(DGO_OK, dgo_router_close(routed, NULL));
+  STATUS(DGO_OK, dgo_stream_close(notices, NULL));
+  STATUS(DGO_OK, dgo_runtime_new(config, strlen(config), &runtime.live, &notices, NULL));
+  STATUS(DGO_OK, dgo_runtime_serve(runtime.live, "a.b.c", 5, NULL, 0, &service, NULL));
+  STATUS(DGO_OK, dgo_runtime_client(runtime.live, "a.b.c", 5, &client, NULL));
+  STATUS(DGO_OK, dgo_runtime_router(runtime.live, "a.b.c", 5, 4, NULL, 0, &routed, NULL));
+}
+
 /* renew: what was closed is there again. */
 static void renew(void) {
   dgo_buffer buffer = {.struct_size = sizeof buffer};
@@ -113,6 +177,9 @@ static void renew(void) {
   dgo_buffer_free(&buffer);
   if (dgo_radix_tree_find_matches(radix_tree.live, NULL, 0, NULL, sizeof(dgo_match), 0, &count, NULL) != DGO_OK) new_radix_tree();
   if (dgo_stream_fd(stream.live, &fd, NULL) != DGO_OK) new_stream();
+  if (dgo_runtime_info(runtime.live, &buffer, NULL) != DGO_OK) new_runtime();
+  dgo_buffer_free(&buffer);
+  hear(0, 0);
 }
 
 static void begin(const char *directory) {
@@ -123,12 +190,13 @@ static void begin(const char *directory) {
   memset(huge, 'a', HUGE);
   renew();
   router.closed = router.live, mocker.closed = mocker.live, publisher.closed = publisher.live;
-  radix_tree.closed = radix_tree.live, stream.closed = stream.live;
+  radix_tree.closed = radix_tree.live, stream.closed = stream.live, runtime.closed = runtime.live;
   STATUS(DGO_OK, dgo_stream_close(stream.live, NULL));
   STATUS(DGO_OK, dgo_router_close(router.live, NULL));
   STATUS(DGO_OK, dgo_mocker_close(mocker.live, NULL));
   STATUS(DGO_OK, dgo_publisher_close(publisher.live, NULL));
   STATUS(DGO_OK, dgo_radix_tree_close(radix_tree.live, NULL));
+  STATUS(DGO_OK, dgo_runtime_close(runtime.live, NULL));
   renew();
   const char *queue = "{\"router_queue_threshold\":0}";
   STATUS(DGO_OK, dgo_router_new(4, queue, strlen(queue), NULL, &waiting, NULL));
@@ -167,7 +235,7 @@ typedef struct {
   int parameters, wrong; /* wrong: the parameter whose alternative 1 is refused; -1: nothing is */
   int rare;              /* it makes threads, sockets or files */
   int alternatives[MOST_PARAMETERS];
-  dgo_status documented[16]; /* ends with DGO_OK */
+  dgo_status documented[24]; /* ends with DGO_OK */
 } function;
 
 extern const function functions[];

@@ -110,7 +110,7 @@ type Worker struct {
 func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	var engine []Config // one for each rank
 	for i := uint64(0); cfg.Engine != nil && i < uint64(min(cfg.DPSize, publish.MaxRanks)); i++ {
-		c, err := engineOf(cfg.Engine, cfg.DPStart+uint32(i))
+		c, err := cfg.Engine.Rank(cfg.DPStart + uint32(i))
 		if err != nil {
 			return nil, fmt.Errorf("%w: engine: %w", publish.ErrConfig, err)
 		}
@@ -131,7 +131,8 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
-func engineOf(e *EngineConfig, rank uint32) (c Config, err error) {
+// Rank says where one rank of the engine publishes.
+func (e *EngineConfig) Rank(rank uint32) (c Config, err error) {
 	if c.Endpoint, err = e.KVEvents.of(rank); err != nil {
 		return Config{}, fmt.Errorf("kv_events: %w", err)
 	}
@@ -184,20 +185,26 @@ type EngineState struct {
 func (w *Worker) Info() []RankInfo {
 	var all []RankInfo
 	for i, s := range w.ranks.Sources() {
-		st := s.Stats()
-		info := RankInfo{
-			DPRank: s.Rank().DPRank, KVEvents: s.Addr(), Replay: s.ReplayAddr(), Query: s.QueryAddr(), Messages: st.Messages, Blocks: st.Blocks,
-			Stored: st.Stored, Again: st.Duplicate, Removed: st.Removed, Unknown: st.Unknown, Refused: st.Refused,
-		}
+		info := InfoOf(s)
 		if w.relays != nil {
-			info.Engine = engineState(w.relays[i].Status())
+			info.Engine = StateOf(w.relays[i].Status())
 		}
 		all = append(all, info)
 	}
 	return all
 }
 
-func engineState(st feed.Status) *EngineState {
+// InfoOf tells of one source.
+func InfoOf(s *publish.Source) RankInfo {
+	st := s.Stats()
+	return RankInfo{
+		DPRank: s.Rank().DPRank, KVEvents: s.Addr(), Replay: s.ReplayAddr(), Query: s.QueryAddr(), Messages: st.Messages, Blocks: st.Blocks,
+		Stored: st.Stored, Again: st.Duplicate, Removed: st.Removed, Unknown: st.Unknown, Refused: st.Refused,
+	}
+}
+
+// StateOf tells of one engine's stream.
+func StateOf(st feed.Status) *EngineState {
 	return &EngineState{State: string(st.State), Reason: st.Reason, Counters: st.Counters}
 }
 

@@ -144,6 +144,7 @@ var working = map[string]bool{
 	"router_track_active_blocks":   true,
 	"router_assume_kv_reuse":       true,
 	"router_track_prefill_tokens":  true,
+	"router_replica_sync":          true, // of package kvrouter
 
 	"max_bytes":             true,
 	"max_answer_bytes":      true,

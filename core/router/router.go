@@ -107,6 +107,9 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if config.RouterReplicaSync {
+		return nil, fmt.Errorf("%w: router_replica_sync=true of a router by itself, which cannot find others: see Replicate", ErrNotImplemented)
+	}
 	elapsed := since(options.Clock)
 	if options.Clock == nil {
 		options.Clock = time.Now

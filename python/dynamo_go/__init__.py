@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from ._kv_router import KvRouter
     from ._model import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
-    from ._publisher import KvEventPublisher
+    from ._publisher import KvEventPublisher, WorkerMetricsPublisher
     from ._radix import OverlapScores, RadixTree
     from ._router import Router, compute_block_hash_for_seq
     from ._runtime import Client, DistributedRuntime, Endpoint
@@ -85,6 +85,7 @@ __all__ = [
     "SnapshotRefused",
     "Timeout",
     "WorkerError",
+    "WorkerMetricsPublisher",
     "WorkerNotFound",
     "WorkerType",
     "compute_block_hash_for_seq",
@@ -111,6 +112,7 @@ _MODULES = {
     "RadixTree": "_radix",
     "Router": "_router",
     "RoutingConstraints": "_constraints",
+    "WorkerMetricsPublisher": "_publisher",
     "WorkerType": "_model",
     "compute_block_hash_for_seq": "_router",
     "register_model": "_model",

@@ -10,11 +10,16 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._context import Context
-from ._errors import Disconnected, DynamoError, WorkerError
+from ._errors import Cancelled, Disconnected, DynamoError, RequestNotFound, WorkerError
+
+if TYPE_CHECKING:
+    from ._deployment import RemoteCall
+    from ._native import Runtime
 
 # How long a handler may run on after its reader went away, before it is cancelled.
 STOP_GRACE_SECONDS = 1.0
@@ -23,7 +28,7 @@ _STOPPED = "the worker stopped before the generation completed"
 
 
 class Watcher(Protocol):
-    """Sees what passes through a call. Never called with a lock held."""
+    """Sees what passes through a call. Never called with a lock held. The last three are of a call to another process."""
 
     def item(self, item: Any) -> Any:
         """Turn what the handler yielded into what the reader gets. An exception ends the call with it."""
@@ -33,6 +38,15 @@ class Watcher(Protocol):
 
     def ended(self) -> None:
         """The call ended. Called in any thread, never raises."""
+
+    def begun(self, route: Any) -> None:
+        """A worker begins to answer; a router tells which."""
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
+        """Turn an item into what the reader gets, as `item` does."""
+
+    def note(self, note: list[Any]) -> Any:
+        """Turn a remark, a name and a comment, into what the reader gets; None: nothing."""
 
 
 class Call:
@@ -59,6 +73,9 @@ class Call:
         self._task = self._loop.create_task(self._pump(start))
         self._done = done
         self._task.add_done_callback(self._finished)
+
+    async def begun(self) -> None:
+        """Do nothing: the worker has begun."""
 
     async def next(self) -> Any:
         """Give the next item. Cancelling it abandons the call, as it would an asynchronous generator."""
@@ -133,8 +150,7 @@ class Call:
                 async for item in handler:
                     if self._ended:
                         break  # it had the time to see that it is stopped
-                    self._items.append(self._watcher.item(item))
-                    self._wake()
+                    self._put(item)
                     await self._room()
             finally:
                 await _close(handler)
@@ -150,6 +166,10 @@ class Call:
                 raise
         finally:
             self._end(error)
+
+    def _put(self, item: Any) -> None:
+        self._items.append(self._watcher.item(item))
+        self._wake()
 
     async def _room(self) -> None:
         """Wait until the reader lets the handler go on, or is gone."""
@@ -175,6 +195,87 @@ class Call:
                 sleeper.set_result(None)
 
 
+class Answer(Call):
+    """A request of another process, which a worker of this one answers: items go to the library as they come."""
+
+    def __init__(
+        self,
+        native: Runtime,
+        number: int,
+        start: Callable[[], AsyncIterator[Any]],
+        context: Context,
+        done: Callable[[Call], None],
+    ) -> None:
+        self._native = native
+        self._number = number
+        self._ahead = False  # of the caller's socket
+        self._grace: asyncio.TimerHandle | None = None
+        super().__init__(start, context, 0, _NOBODY, done)
+
+    def drained(self) -> None:
+        """Hear that the socket has taken what waited for it."""
+        self._ahead = False
+        self._wake()
+
+    def cancelled(self, kill: bool) -> None:
+        """Hear that the caller wants no more: the handler may see it, and has a while to end."""
+        if kill:
+            self._context._kill()
+        else:
+            self._context.stop_generating()
+        self.drained()
+        if self._grace is None:
+            self._grace = self._loop.call_later(STOP_GRACE_SECONDS, self._cancel)
+
+    def _put(self, item: Any) -> None:
+        if not self._context.is_stopped():
+            with contextlib.suppress(Cancelled, RequestNotFound):  # the caller is gone, which is about to be told
+                self._ahead = self._native.answer(self._number, item)
+
+    async def _room(self) -> None:
+        while self._ahead and not self._ended:
+            await self._sleep()
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended:
+            return
+        super()._end(error)
+        if self._grace is not None:
+            self._grace.cancel()
+        failure = None
+        if error is not None:
+            cause = error.__cause__ or error
+            invalid = isinstance(cause, ValueError)
+            failure = json.dumps({"message": f"{type(cause).__name__}: {cause}", "invalid": invalid})
+        with contextlib.suppress(DynamoError):  # it ended by itself: the runtime was closed
+            self._native.finish(self._number, failure)
+
+
+class _Nobody:
+    """Watches nothing."""
+
+    def item(self, item: Any) -> Any:
+        return item
+
+    def failure(self, error: Exception) -> Any:
+        raise error
+
+    def ended(self) -> None:
+        pass
+
+    def begun(self, route: Any) -> None:
+        pass
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
+        return item
+
+    def note(self, note: list[Any]) -> Any:
+        return None
+
+
+_NOBODY = _Nobody()
+
+
 async def _close(handler: AsyncIterator[Any]) -> None:
     close = getattr(handler, "aclose", None)
     if close is not None:
@@ -190,7 +291,7 @@ class AsyncResponseStream:
 
     __slots__ = ("__weakref__", "_call")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call | RemoteCall) -> None:
         self._call = call
 
     def __aiter__(self) -> AsyncResponseStream:
@@ -198,6 +299,11 @@ class AsyncResponseStream:
 
     async def __anext__(self) -> Any:
         return await self._call.next()
+
+    async def _begun(self) -> AsyncResponseStream:
+        """Wait until a worker begins to answer."""
+        await self._call.begun()
+        return self
 
     async def aclose(self) -> None:
         """End the request, if it has not ended. Reading on finds the end."""

@@ -121,7 +121,7 @@ class KvRouterConfig:
     disk_cache_hit_weight = Keyword(_FRACTION, 0.25, "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT", exists=True)
     router_temperature = Keyword(_ANY_FINITE, 0.0, "DYN_ROUTER_TEMPERATURE", exists=True)
     use_kv_events = Keyword(_FLAG, True, "DYN_ROUTER_USE_KV_EVENTS", "DYN_USE_KV_EVENTS", exists=True)
-    router_replica_sync = Keyword(_FLAG, False, "DYN_ROUTER_REPLICA_SYNC")
+    router_replica_sync = Keyword(_FLAG, False, "DYN_ROUTER_REPLICA_SYNC", exists=True)
     router_track_active_blocks = Keyword(_FLAG, True, "DYN_ROUTER_TRACK_ACTIVE_BLOCKS", exists=True)
     router_track_output_blocks = Keyword(_FLAG, False, "DYN_ROUTER_TRACK_OUTPUT_BLOCKS", exists=True)
     router_assume_kv_reuse = Keyword(_FLAG, True, "DYN_ROUTER_ASSUME_KV_REUSE", exists=True)

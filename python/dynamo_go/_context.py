@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 class Context:
@@ -16,7 +16,7 @@ class Context:
     A context can also be made by whoever sends a request, to stop it later: ``client.generate(request, context=context)``.
     """
 
-    __slots__ = ("_id", "_killed", "_metadata", "_stopped", "_waiters")
+    __slots__ = ("_id", "_killed", "_listeners", "_metadata", "_stopped", "_waiters")
 
     #: Requests are not traced; Dynamo has these, and they are None there too without a tracer.
     trace_id: str | None = None
@@ -30,6 +30,7 @@ class Context:
         self._stopped = False
         self._killed = False
         self._waiters: set[asyncio.Future[bool]] = set()
+        self._listeners: list[Callable[[], None]] = []
 
     def id(self) -> str:
         """The request's id."""
@@ -55,9 +56,19 @@ class Context:
     def stop_generating(self) -> None:
         """Ask the handler to end. It sees :meth:`is_stopped`; what it yields until it ends still arrives."""
         self._stopped = True
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
         for waiter in tuple(self._waiters):
             if not waiter.done():
                 waiter.set_result(True)
+
+    def _on_stop(self, listener: Callable[[], None]) -> None:
+        """Call something once when the context is stopped, or now if it is."""
+        if self._stopped:
+            listener()
+        else:
+            self._listeners.append(listener)
 
     def _kill(self) -> None:
         self._killed = True

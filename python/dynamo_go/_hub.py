@@ -138,6 +138,12 @@ class Hub:
                 for source in self._worker_sources(instance):
                     self._drop_if_idle(source)
 
+    def finished(self, instance: Instance) -> None:
+        """Do nothing: it has left."""
+
+    def answered(self, number: int) -> None:
+        """Never called: requests here have no numbers."""
+
     def describe(self, profile: Profile, card: Card) -> None:
         """Take over a worker's configuration, whether it serves already or not. If a router refuses it, nothing changes."""
         with self.lock:

@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._call import Call, Watcher
+from ._call import Answer, Call, Watcher
 from ._context import Context
 from ._errors import Disconnected
 
 if TYPE_CHECKING:
+    from ._deployment import Deployment
     from ._hub import Hub
+    from ._native import Runtime
 
 # How long `DistributedRuntime.shutdown` lets requests in flight run to their end.
 DRAIN_SECONDS = 30.0
@@ -24,6 +26,10 @@ class Card:
     """What a worker says of itself when it registers a model. The defaults stand for a worker that did not."""
 
     block_size: int | None = None
+    name: str = ""  # of the model; "" if no model was registered
+    model_type: str = ""
+    max_num_seqs: int | None = None
+    local_indexer: bool = True
     dp_start: int = 0
     dp_size: int = 1
     max_num_batched_tokens: int | None = None
@@ -46,7 +52,9 @@ class Instance:
     Its id is the profile's, unless the endpoint serves already.
     """
 
-    def __init__(self, hub: Hub, profile: Profile, worker_id: int, handler: Callable[..., Any], graceful: bool) -> None:
+    def __init__(
+        self, hub: Hub | Deployment, profile: Profile, worker_id: int, handler: Callable[..., Any], graceful: bool
+    ) -> None:
         self.profile = profile
         self.path = profile.path
         self.worker_id = worker_id
@@ -60,14 +68,27 @@ class Instance:
 
     def call(self, request: Any, context: Context, buffer_size: int, watcher: Watcher) -> Call:
         """Send a request to the worker."""
+        call = Call(self._start(request, context), context, buffer_size, watcher, self._call_ended)
+        self._calls.add(call)
+        return call
 
+    def answer(self, native: Runtime, number: int, request: Any, context: Context) -> Answer:
+        """Have the worker answer a request of another process."""
+
+        def ended(call: Call) -> None:
+            self._hub.answered(number)
+            self._call_ended(call)
+
+        answer = Answer(native, number, self._start(request, context), context, ended)
+        self._calls.add(answer)
+        return answer
+
+    def _start(self, request: Any, context: Context) -> Callable[[], AsyncIterator[Any]]:
         def start() -> AsyncIterator[Any]:
             answer: AsyncIterator[Any] = self._handler(*((request, context) if self._takes_context else (request,)))
             return answer
 
-        call = Call(start, context, buffer_size, watcher, self._call_ended)
-        self._calls.add(call)
-        return call
+        return start
 
     def stop(self, *, drain: bool = False) -> None:
         """Leave the candidates at once. Requests in flight fail, or with `drain` (and if it serves so) run to the end."""
@@ -88,6 +109,7 @@ class Instance:
             self._finish()
 
     def _finish(self) -> None:
+        self._hub.finished(self)
         if not self.served.done():
             self.served.set_result(None)
 

@@ -21,12 +21,14 @@ from ._constraints import LoadThresholdConfig, RoutingConstraints
 from ._context import Context
 from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
 from ._hub import Hub
+from ._instance import Instance
 from ._json import encode, mapping
-from ._router import Router, packed_ranges
+from ._router import _NO_REQUEST, Router, _arguments, packed_ranges
 from ._runtime import Endpoint
 from ._waits import Waits
 
 if TYPE_CHECKING:
+    from ._deployment import Deployment, RemoteCall
     from ._native import Tokens
     from ._types import PotentialLoad
 
@@ -75,7 +77,7 @@ class KvRouter:
 
     Where it differs from Dynamo 1.6.1: errors are typed; :meth:`free` and :meth:`mark_prefill_complete` give None, not the
     empty tuple; overrides act, and unknown ones are errors; `dp_rank` without `worker_id` pins; a worker needs no model
-    card to be a candidate; a router can be closed; the constructor waits for nothing.
+    card to be a candidate in memory; a router can be closed; the constructor waits for nothing.
 
     Raises:
         InvalidArgument: a value out of range, or a block size that is not that of a worker.
@@ -108,13 +110,16 @@ class KvRouter:
             raise NotImplementedError(f"ais_perf_config={ais_perf_config!r} is not implemented: only None exists")
         if block_size is None:
             block_size = _from_environment(_BLOCK_SIZE_VARIABLE, _BLOCK_SIZE)
-        self._hub: Hub = endpoint._hub
+        self._hub: Hub | Deployment = endpoint._hub
         if self._hub.closed:
             raise Closed("the runtime is shut down")
         self._path = endpoint._path
         self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
         config = KvRouterConfig() if kv_router_config is None else kv_router_config
-        self._router = Router(
+        make: Callable[..., Router] = Router
+        if not isinstance(self._hub, Hub):
+            make = functools.partial(_EndpointRouter, self._hub, self._path)
+        self._router = make(
             block_size,
             config,
             max_bytes=max_bytes,
@@ -128,7 +133,7 @@ class KvRouter:
         self._track_output = config.router_track_output_blocks
         self._closed = False
         try:
-            self._link = self._hub.attach(self._path, self._router)
+            self._link: Any = self._hub.attach(self._path, self._router)
         except DynamoError:
             self._router.close()
             raise
@@ -272,6 +277,9 @@ class KvRouter:
         }
         if any(str(note).startswith("query_instance_id") for note in request["annotations"]):
             return self._answer_with_workers(lambda: self._query(request, asked), self._probe(asked))
+        if not isinstance(self._hub, Hub):
+            submit = functools.partial(self._submit, self._hub, request, asked, buffer_size)
+            return self._answer_with_workers(submit, self._probe(asked))
         return self._answer_with_workers(lambda: self._send(request, asked, pinned, buffer_size), self._probe(asked))
 
     def _probe(self, asked: dict[str, Any]) -> Callable[[], Any]:
@@ -287,6 +295,7 @@ class KvRouter:
         booking = _Booking(self._router, request_id, self._track_output, expected)
         send = functools.partial(self._dispatch, request, booking, pinned, buffer_size)
         asked = {**asked, "request_id": request_id, "update_indexer": True}
+        assert isinstance(self._hub, Hub)
         with self._hub.lock:  # no worker leaves between the choice and the dispatch
             choice = self._waits.submit(**asked)
             if isinstance(choice, tuple):
@@ -295,6 +304,21 @@ class KvRouter:
                 return stream
         return _following(choice, self._send_later(choice, asked, booking, send))
 
+    def _submit(
+        self, deployment: Deployment, request: dict[str, Any], asked: dict[str, Any], buffer_size: int
+    ) -> asyncio.Future[AsyncResponseStream]:
+        """Have the library choose, book and send, and wait until a worker has begun."""
+        options: dict[str, Any] = {"credit": buffer_size}
+        if request["routing"]:
+            options["routing"] = request["routing"]
+        if asked["token_ids"] is not request["token_ids"]:
+            options["token_ids"] = _request.listed(request["token_ids"])
+        fields = {name: value for name, value in request.items() if name not in ("token_ids", "routing")}
+        asked = {**_NO_REQUEST, **asked, "update_indexer": True}
+        number = self._router._native.generate(fields, encode(options, "routing"), *_arguments(**asked))
+        call = deployment.start(number, buffer_size, _Routed())
+        return _following(call, AsyncResponseStream(call)._begun())
+
     async def _send_later(
         self,
         choice: asyncio.Future[tuple[int, int, int]] | tuple[int, int, int],
@@ -302,6 +326,7 @@ class KvRouter:
         booking: _Booking,
         send: Callable[[tuple[int, int, int]], AsyncResponseStream | None],
     ) -> AsyncResponseStream:
+        assert isinstance(self._hub, Hub)
         while True:
             chosen = choice if isinstance(choice, tuple) else await choice
             with self._hub.lock:
@@ -322,7 +347,7 @@ class KvRouter:
         """Send a request that is booked. None if its worker has left. The hub's lock is held."""
         worker_id, dp_rank, overlap = choice
         instance = self._hub.instance(self._path, worker_id)
-        if instance is None:
+        if not isinstance(instance, Instance):
             return None
         try:
             tokens = _request.listed(request["token_ids"])
@@ -656,7 +681,8 @@ class KvRouter:
     def _too_few_workers(self) -> bool:
         """Whether workers are still waited for; once they have come it is over."""
         self._check_loop()
-        if len(self._hub.instances(self._path)) < self._min_workers:
+        have = self._hub.instances(self._path) if isinstance(self._hub, Hub) else self._router.workers()
+        if len(have) < self._min_workers:
             return True
         self._min_workers = 0
         return False
@@ -673,7 +699,10 @@ class KvRouter:
 
     async def _answer_later(self, do: Callable[[], T | asyncio.Future[T]]) -> T:
         self._check_open()
-        await self._hub.wait_for(self._path, self._min_workers, self._link)
+        if isinstance(self._hub, Hub):
+            await self._hub.wait_for(self._path, self._min_workers, self._link)
+        else:
+            await self._hub.wait_for_workers(self._router, self._min_workers)
         self._check_open()
         self._min_workers = 0
         result = do()
@@ -700,8 +729,8 @@ async def _filled(given: list[Any], places: list[int], gathered: asyncio.Future[
     return given
 
 
-def _following(choice: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start what awaits a choice; if it is cancelled before it got so far, the choice is given up."""
+def _following(choice: asyncio.Future[Any] | RemoteCall, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start what awaits a choice or a call; if it is cancelled before it got so far, that is given up."""
 
     def ended(task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -710,6 +739,62 @@ def _following(choice: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> asy
     task = asyncio.ensure_future(work)
     task.add_done_callback(ended)
     return task
+
+
+class _EndpointRouter(Router):
+    """A router whose workers are those of an endpoint of a deployment: the library adds and removes them."""
+
+    def __init__(self, deployment: Deployment, path: str, block_size: int, *arguments: Any, **keywords: Any) -> None:
+        self._of = (deployment.native, path)
+        super().__init__(block_size, *arguments, **keywords)
+
+    def _open(self, block_size: int, config: str | None, seed: int | None) -> _native.Router:
+        return _native.Router(block_size, config, seed, *self._of)
+
+
+class _Routed:
+    """Watches a request that goes to another process: completes its items. Its booking is the library's."""
+
+    def begun(self, route: list[Any]) -> None:
+        worker_id, dp_rank, overlap, blocks, _, self._depth = route
+        self._worker = _who(worker_id, dp_rank)
+        self._hit_rate = min(overlap / blocks, 1.0) if blocks else 0.0
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> dict[str, Any]:
+        answer = {**_EMPTY_ITEM, **item}
+        if flags & (_FIRST | _LAST):
+            data: dict[str, Any] = {}
+            if flags & _FIRST:
+                data["worker_id"] = self._worker
+            if flags & _LAST:
+                received, wait, prefill, total = timing
+                data["timing"] = {
+                    "request_received_ms": received,
+                    "prefill_wait_time_ms": wait,
+                    "prefill_time_ms": prefill,
+                    "ttft_ms": wait + prefill,
+                    "total_time_ms": total,
+                    "kv_hit_rate": self._hit_rate,
+                    "router_queue_depth": self._depth,
+                }
+            answer["routing_data"] = data
+        return answer
+
+    def item(self, item: Any) -> Any:
+        return item
+
+    def note(self, note: list[Any]) -> None:
+        return None
+
+    def failure(self, error: Exception) -> Any:
+        raise error
+
+    def ended(self) -> None:
+        pass
+
+
+# Flags of an item, as the library has them.
+_FIRST, _LAST = 1, 2
 
 
 class _Booking:
@@ -775,6 +860,15 @@ class _Booking:
 
     def failure(self, error: Exception) -> Any:
         raise error
+
+    def begun(self, route: Any) -> None:
+        pass
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
+        return self.item(item)
+
+    def note(self, note: list[Any]) -> Any:
+        return None
 
     def ended(self) -> None:
         if not self._freed:

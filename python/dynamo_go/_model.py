@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ._errors import InvalidArgument
@@ -87,7 +88,7 @@ class ModelRuntimeConfig:
     ``max_num_batched_tokens``: prompt tokens it takes in one step, None if unknown.
     ``data_parallel_start_rank`` (0) and ``data_parallel_size`` (1): its ranks, counted over all workers.
     ``taints`` (empty set): labels that ``RoutingConstraints`` can ask for.
-    ``enable_local_indexer`` (True): of no consequence in memory, where nothing is lost.
+    ``enable_local_indexer`` (True): routers may ask the worker for events they missed. Of no consequence in memory.
 
     The others take their defaults only: ``enable_eagle`` (False), ``stable_routing_id``, ``kv_state_endpoint``,
     ``topology_domains``, ``kv_transfer_domain`` and ``kv_transfer_enforcement`` (None).
@@ -156,7 +157,7 @@ async def register_model(
 
     Args:
         model_input: ``ModelInput.Tokens``.
-        model_type: any.
+        model_type: what it answers, for Dynamo's frontends.
         endpoint: the worker's endpoint.
         model_path: the model; a name is enough.
         model_name: the name it is served under.
@@ -210,7 +211,8 @@ async def register_model(
         raise NotImplementedError(f"worker_type={worker_type!r} is not implemented: only WorkerType.Aggregated exists")
     config = ModelRuntimeConfig() if runtime_config is None else runtime_config
     _expect(config, ModelRuntimeConfig, "runtime_config")
-    card = _card(config, kv_cache_block_size)
+    kinds = " | ".join(kind.name for kind in ModelType if kind in model_type and kind.name)
+    card = replace(_card(config, kv_cache_block_size), name=model_name or model_path, model_type=kinds or "Completions")
     endpoint._hub.check()
     endpoint._hub.describe(endpoint._profile(), card)
 
@@ -239,6 +241,8 @@ def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:
         dp_start=start,
         dp_size=size,
         max_num_batched_tokens=_maybe(config.max_num_batched_tokens, "max_num_batched_tokens", 0, (1 << 64) - 1),
+        max_num_seqs=_maybe(config.max_num_seqs, "max_num_seqs", 0, (1 << 64) - 1),
+        local_indexer=config.enable_local_indexer,
         total_kv_blocks=_maybe(config.total_kv_blocks, "total_kv_blocks", 0, (1 << 64) - 1),
         taints=frozenset(config.taints),
     )

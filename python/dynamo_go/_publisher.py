@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
 import weakref
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _native
 from ._errors import Closed, EventRefused, InvalidArgument
+from ._hub import Hub
 from ._json import encode
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
@@ -46,6 +48,7 @@ class _Memory:
     """The routers of a runtime in this process."""
 
     def __init__(self, endpoint: Endpoint, worker_id: int | None, block_size: int, dp_rank: int) -> None:
+        assert isinstance(endpoint._hub, Hub)
         self._hub = endpoint._hub
         self._endpoint = endpoint  # keeps the worker's id
         self._block_size = block_size
@@ -78,12 +81,12 @@ class _Memory:
 
 
 class _Sockets:
-    """ZeroMQ sockets of this process, for routers anywhere."""
+    """ZeroMQ sockets of this process, for routers anywhere, or for those of its deployment."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._native = _native.Publisher(json.dumps(config))
-        self._dp_rank: int = config["dp_start"]
-        self._block_size: int = config["block_size"]
+    def __init__(self, native: _native.Publisher, dp_rank: int, block_size: int) -> None:
+        self._native = native
+        self._dp_rank = dp_rank
+        self._block_size = block_size
         self._open = True
         self._unknown = 0  # removals, when it was closed
 
@@ -141,11 +144,12 @@ class _Sockets:
 class KvEventPublisher:
     """Tell routers what one rank of a worker has in its KV cache.
 
-    With an ``Endpoint``, the routers are those of a runtime in this process: every ``KvRouter`` of the endpoint's path hears
-    of it, also one that is made later, and when the worker leaves and comes back. With a text, the publisher listens on
+    With an ``Endpoint``, the routers are those of its deployment, Dynamo's own among them, or, in memory, of its runtime:
+    every ``KvRouter`` of the endpoint's path hears of it, also one that is made later, and when the worker leaves and
+    comes back. With a text, the publisher listens on
     ZeroMQ, in vLLM's format: give its addresses (see :meth:`info`) to ``Router.add_worker`` as `kv_events`, `replay` and
     `query`, in this process or any other. With `zmq_endpoint` too, what an engine publishes there is passed on, and
-    the methods that publish raise.
+    the methods that publish raise; not in memory.
 
     Methods are synchronous, may be called from any thread, and raise at once if they are used wrongly (a
     difference from Dynamo, which drops such events silently). A block that is stored twice must be removed twice, also
@@ -157,7 +161,8 @@ class KvEventPublisher:
         worker_id: the worker's id; None: that of the endpoint. Must be given without one.
         kv_block_size: tokens per block, 1 .. 1,048,576. Must be given, and be that of the routers.
         dp_rank: the rank, counted over all workers.
-        enable_local_indexer: of no consequence: in memory nothing is lost, and else `query_endpoint` decides.
+        enable_local_indexer: of no consequence: routers of a deployment can always ask for what they missed, in memory
+            nothing is lost, and else `query_endpoint` decides.
         batching_timeout_ms: of no consequence: events leave at once.
         zmq_endpoint: the engine's event socket, exactly as it is (no rank is added).
         zmq_topic: topic prefix to subscribe to there; None means all.
@@ -218,6 +223,24 @@ class KvEventPublisher:
         rank = _integer(dp_rank, "dp_rank")
         identity = None if worker_id is None else _integer(worker_id, "worker_id")
         self._outlet: _Outlet
+        engine: dict[str, Any] = {}
+        if zmq_endpoint is not None:
+            engine = {"kv_events": {str(rank): zmq_endpoint}, "topic": zmq_topic or ""}
+            if zmq_replay_endpoint is not None:
+                engine["replay"] = {str(rank): zmq_replay_endpoint}
+        if isinstance(endpoint, Endpoint) and not isinstance(endpoint._hub, Hub):
+            _refuse(replay_endpoint=replay_endpoint, query_endpoint=query_endpoint)
+            config: dict[str, Any] = {
+                "worker_id": endpoint.connection_id() if identity is None else identity,
+                "dp_rank": rank,
+                "block_size": self._block_size,
+                "buffer_steps": _integer(buffer_steps, "buffer_steps"),
+            }
+            if engine:
+                config["engine"] = engine
+            native = _native.Publisher(json.dumps(config), endpoint._hub.native, endpoint._path)
+            self._outlet = _Sockets(native, rank, self._block_size)
+            return
         if isinstance(endpoint, Endpoint):
             _refuse(
                 zmq_endpoint=zmq_endpoint,
@@ -237,7 +260,7 @@ class KvEventPublisher:
             for name, value in (("zmq_topic", zmq_topic), ("zmq_replay_endpoint", zmq_replay_endpoint)):
                 if value is not None:
                     raise InvalidArgument(f"{name}={value!r} without zmq_endpoint")
-        config: dict[str, Any] = {
+        config = {
             "worker_id": identity,
             "block_size": self._block_size,
             "dp_start": rank,
@@ -247,11 +270,9 @@ class KvEventPublisher:
             "topic": topic,
             "buffer_steps": _integer(buffer_steps, "buffer_steps"),
         }
-        if zmq_endpoint is not None:
-            config["engine"] = {"kv_events": {str(rank): zmq_endpoint}, "topic": zmq_topic or ""}
-            if zmq_replay_endpoint is not None:
-                config["engine"]["replay"] = {str(rank): zmq_replay_endpoint}
-        self._outlet = _Sockets(config)
+        if engine:
+            config["engine"] = engine
+        self._outlet = _Sockets(_native.Publisher(json.dumps(config)), rank, self._block_size)
 
     def info(self) -> dict[str, Any]:
         """Where the sockets are, and what was published. Only for a publisher on ZeroMQ.
@@ -464,3 +485,51 @@ def _engine_hash(value: int, name: str) -> int:
     if not -(1 << 63) <= number < 1 << 64:
         raise OverflowError(f"{name} has {number}, expected -2**63 .. 2**64-1")
     return number & ((1 << 64) - 1)
+
+
+class WorkerMetricsPublisher:
+    """Tell routers what a worker is busy with, besides what they placed there themselves. In memory nobody listens."""
+
+    def __init__(self) -> None:
+        self._endpoint: Endpoint | None = None
+
+    def create_endpoint(self, endpoint: Endpoint) -> asyncio.Future[None]:
+        """Begin to publish for a worker; done at once. Routers find it from then on."""
+        if not isinstance(endpoint, Endpoint):
+            raise TypeError(f"endpoint: expected Endpoint, got {_shown(endpoint)}")
+        self._endpoint = endpoint
+        self._tell({})
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    def publish(
+        self, dp_rank: int | None = None, active_decode_blocks: int | None = None, kv_used_blocks: int | None = None
+    ) -> None:
+        """Publish what a rank is busy with. Before :meth:`create_endpoint` it goes nowhere.
+
+        Args:
+            dp_rank: counted over all workers; None is 0.
+            active_decode_blocks: blocks of requests that run.
+            kv_used_blocks: blocks that are not free.
+
+        Raises:
+            InvalidArgument: a number below 0 or too large, or no metric at all.
+        """
+        if active_decode_blocks is None and kv_used_blocks is None:
+            raise InvalidArgument("worker metrics publish requires at least one load metric")
+        load = {"dp_rank": 0 if dp_rank is None else dp_rank}
+        for name, value in (("active_decode_blocks", active_decode_blocks), ("kv_used_blocks", kv_used_blocks)):
+            if value is not None:
+                load[name] = value
+        for name, value in load.items():
+            load[name] = _integer(value, name)
+            if not 0 <= load[name] < 1 << (32 if name == "dp_rank" else 64):
+                raise InvalidArgument(f"{name}={value}, expected 0 or more")
+        self._tell(load)
+
+    def _tell(self, load: dict[str, int]) -> None:
+        endpoint = self._endpoint
+        if endpoint is not None and not isinstance(endpoint._hub, Hub):
+            load["worker_id"] = endpoint.connection_id()
+            endpoint._hub.native.load(endpoint._path, json.dumps(load))

@@ -99,8 +99,11 @@ class Router:
                 fields[name] = value
         if fields:
             text = merged(text, fields)
-        self._native = _native.Router(block_size, text, seed)
+        self._native = self._open(block_size, text, seed)
         self._block_size = int(block_size)
+
+    def _open(self, block_size: int, config: str | None, seed: int | None) -> _native.Router:
+        return _native.Router(block_size, config, seed)
 
     @property
     def block_size(self) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._call import AsyncResponseStream
 from ._context import Context
@@ -15,9 +16,12 @@ from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
 from ._hub import Hub
 from ._instance import Instance, Profile
 
+if TYPE_CHECKING:
+    from ._deployment import Deployment, Remote
+
 _PLANES = {
     # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
-    "discovery_backend": (("mem",), ("etcd", "file", "kubernetes"), "Unknown key-value store type {!r}"),
+    "discovery_backend": (("mem", "file"), ("etcd", "kubernetes"), "Unknown key-value store type {!r}"),
     "request_plane": (("tcp",), ("nats",), "Invalid request plane mode: {!r}"),
     "event_plane": (("zmq",), ("nats",), "Invalid event_plane value {!r}"),
     "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
@@ -29,23 +33,31 @@ _ID_STEP = 0x9E3779B97F4A7C15
 
 
 class DistributedRuntime:
-    """Discovers workers and carries requests. Only the in-memory runtime exists: all in one process, on one event loop.
+    """Discovers workers and carries requests: a process of a Dynamo deployment, or a deployment in memory.
 
-    Workers and routers that share one runtime object see each other; two runtimes never do, not even in one process::
+    With "file", the processes of a deployment find each other in the directory that ``DYN_FILE_KV`` names, Dynamo's own
+    (1.4 to 1.6) among them, as workers and as routers. Other variables of Dynamo's: ``DYN_TCP_RPC_HOST`` and ``_PORT``,
+    ``DYN_TCP_RESPONSE_STREAM_HOST`` and ``_PORT``, ``DYN_EVENT_PLANE_HOST``, ``DYN_REQUEST_PLANE_CODEC``::
 
-        runtime = DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+        runtime = DistributedRuntime(asyncio.get_running_loop(), "file", "tcp", event_plane="zmq")
+
+    With "mem", workers and routers that share one runtime object see each other, and nobody else: two runtimes never do,
+    not even in one process.
+
+    A process may have several runtimes; none disturbs another.
 
     Args:
         event_loop: the loop that everything runs on.
-        discovery_backend: "mem".
+        discovery_backend: "file" or "mem".
         request_plane: "tcp". In memory, requests are handed over as they are, whatever the name.
         enable_nats: must not be true.
         event_plane: None or "zmq"; likewise.
         response_plane: None or "tcp"; likewise.
 
     Raises:
-        InvalidArgument: a back-end nobody has.
+        InvalidArgument: a back-end nobody has, or a variable that cannot be used.
         NotImplementedError: a back-end that Dynamo has and this version does not.
+        FileError: the directory cannot be used.
     """
 
     def __init__(
@@ -65,9 +77,17 @@ class DistributedRuntime:
         _check_plane("event_plane", "zmq" if event_plane is None else event_plane)
         _check_plane("response_plane", "tcp" if response_plane is None else response_plane)
         if enable_nats:
-            raise NotImplementedError("enable_nats=True is not implemented: the in-memory runtime needs no NATS")
-        self._hub = Hub(event_loop)
-        self._first_id = secrets.randbits(64)
+            raise NotImplementedError("enable_nats=True is not implemented: nothing needs NATS")
+        self._hub: Hub | Deployment
+        if discovery_backend == "mem":
+            self._hub = Hub(event_loop)
+            self._first_id = secrets.randbits(64)
+        else:
+            from ._deployment import Deployment
+
+            self._hub = Deployment(event_loop, discovery_backend)
+            self._first_id = self._hub.first_id
+        self._lock = threading.Lock()  # guards what follows
         self._taken: dict[str, int] = {}  # ids given out, by path
 
     def endpoint(self, path: str) -> Endpoint:
@@ -102,7 +122,7 @@ class DistributedRuntime:
 
     def _take_id(self, path: str) -> int:
         """Give the next id of a path: the n-th of every path is the same, and no two of a path are."""
-        with self._hub.lock:
+        with self._lock:
             n = self._taken.get(path, 0)
             self._taken[path] = n + 1
         return (self._first_id + n * _ID_STEP) % (1 << 64)
@@ -147,8 +167,8 @@ class Endpoint:
             handler: an asynchronous generator function, ``handler(request)`` or ``handler(request, context)``; see
                 :class:`Context`. Behind a ``KvRouter`` it yields dicts with ``token_ids``.
             graceful_shutdown: let requests in flight end when the runtime shuts down.
-            metrics_labels: not used in memory.
-            health_check_payload: not used in memory.
+            metrics_labels: not used.
+            health_check_payload: not used.
 
         Returns:
             A future that is done when the worker has stopped. Cancelling it stops the worker at once: it leaves the
@@ -204,11 +224,12 @@ class Endpoint:
 class Annotated:
     """One item of a client's stream: data, or an error."""
 
-    __slots__ = ("_data", "_error")
+    __slots__ = ("_data", "_error", "_note")
 
-    def __init__(self, data: Any, error: Exception | None = None) -> None:
+    def __init__(self, data: Any, error: Exception | None = None, note: list[Any] | None = None) -> None:
         self._data = data
         self._error = error
+        self._note = note
 
     def data(self) -> Any:
         """What the handler yielded; None for an error."""
@@ -219,15 +240,17 @@ class Annotated:
         return self._error is not None
 
     def event(self) -> str | None:
-        """Give None; Dynamo's items can have one."""
-        return None
+        """The name of a remark that a worker of Dynamo makes beside its items; None for an item."""
+        return None if self._note is None else str(self._note[0])
 
     def id(self) -> str | None:
-        """Give None; likewise."""
+        """Give None."""
         return None
 
     def comments(self) -> list[str]:
-        """The error's message, if it is one."""
+        """The error's message, if it is one; what a remark says."""
+        if self._note is not None:
+            return [str(comment) for comment in self._note[1] or ()]
         return [] if self._error is None else [str(self._error)]
 
     def __repr__(self) -> str:
@@ -235,15 +258,18 @@ class Annotated:
 
 
 class Client:
-    """Calls the workers of an endpoint. Requests are handed over as they are, not copied.
+    """Calls the workers of an endpoint. In memory, requests are handed over as they are; otherwise requests and items
+    are what MessagePack has: None, bool, int, float, str, bytes, and lists and dicts of them.
 
     A stream's items are :class:`Annotated`, an error the last of them; with ``annotated=False`` they are what the
     handler yields, and an error is raised.
     """
 
-    def __init__(self, hub: Hub, path: str) -> None:
+    def __init__(self, hub: Hub | Deployment, path: str) -> None:
         self._hub = hub
         self._path = path
+        if not isinstance(hub, Hub):
+            hub.instances(path)  # from now on they are known at once
         self._turn = random.randrange(1 << 16)
 
     def instance_ids(self) -> list[int]:
@@ -257,15 +283,13 @@ class Client:
 
     async def random(self, request: Any, annotated: bool = True, context: Context | None = None) -> AsyncResponseStream:
         """Call a worker at random. Raises ``NoWorkers`` if none serves."""
-        return self._call(random.choice(self._some()), request, annotated, context)
+        return await self._call(self._pick(at_random=True), request, annotated, context)._begun()
 
     async def round_robin(
         self, request: Any, annotated: bool = True, context: Context | None = None
     ) -> AsyncResponseStream:
         """Call the workers in turn. Raises ``NoWorkers`` if none serves."""
-        instances = self._some()
-        self._turn += 1
-        return self._call(instances[self._turn % len(instances)], request, annotated, context)
+        return await self._call(self._pick(at_random=False), request, annotated, context)._begun()
 
     async def generate(
         self, request: Any, annotated: bool = True, context: Context | None = None
@@ -281,16 +305,26 @@ class Client:
         instance = self._hub.instance(self._path, instance_id)
         if instance is None:
             raise WorkerNotFound(f"instance_id={instance_id} does not serve {self._path!r}")
-        return self._call(instance, request, annotated, context)
+        return await self._call(instance, request, annotated, context)._begun()
 
-    def _some(self) -> list[Instance]:
+    def _pick(self, at_random: bool) -> Instance | Remote:
+        instances = self._some()
+        first = instances[0]
+        if not isinstance(first, Instance):
+            return first.anyone(at_random)
+        self._turn += 1
+        return random.choice(instances) if at_random else instances[self._turn % len(instances)]
+
+    def _some(self) -> list[Instance | Remote]:
         self._hub.check()
-        instances = list(self._hub.instances(self._path).values())
+        instances: list[Instance | Remote] = [*self._hub.instances(self._path).values()]
         if not instances:
             raise NoWorkers(f"no worker serves {self._path!r}")
         return instances
 
-    def _call(self, instance: Instance, request: Any, annotated: bool, context: Context | None) -> AsyncResponseStream:
+    def _call(
+        self, instance: Instance | Remote, request: Any, annotated: bool, context: Context | None
+    ) -> AsyncResponseStream:
         call = instance.call(request, context or Context(), _CLIENT_BUFFER, _Annotate() if annotated else _Plain())
         return AsyncResponseStream(call)
 
@@ -311,9 +345,24 @@ class _Plain:
     def ended(self) -> None:
         pass
 
+    def begun(self, route: Any) -> None:
+        pass
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
+        return item
+
+    def note(self, note: list[Any]) -> Any:
+        return None
+
 
 class _Annotate(_Plain):
     """Items and errors wrapped."""
+
+    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
+        return Annotated(item)
+
+    def note(self, note: list[Any]) -> Any:
+        return Annotated(None, None, note)
 
     def item(self, item: Any) -> Annotated:
         return Annotated(item)

@@ -37,6 +37,7 @@ static int execute(PyObject *module) {
   }
   if (add_type(module, "Answer", answer_type()) < 0) return -1;
   if (add_type(module, "Router", router_type()) < 0) return -1;
+  if (add_type(module, "Runtime", runtime_type()) < 0) return -1;
   if (add_type(module, "EventReader", event_reader_type()) < 0) return -1;
   if (add_type(module, "Mocker", mocker_type()) < 0) return -1;
   if (add_type(module, "Publisher", publisher_type()) < 0) return -1;

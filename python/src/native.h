@@ -64,7 +64,24 @@
   X(radix_tree_find_matches)   \
   X(radix_tree_remove_worker)  \
   X(radix_tree_dump)           \
-  X(radix_tree_close)
+  X(radix_tree_close)          \
+  X(runtime_new)               \
+  X(runtime_info)              \
+  X(runtime_close)             \
+  X(runtime_serve)             \
+  X(runtime_list)              \
+  X(runtime_model)             \
+  X(runtime_answer)            \
+  X(runtime_client)            \
+  X(runtime_instances)         \
+  X(runtime_call)              \
+  X(runtime_more)              \
+  X(runtime_cancel)            \
+  X(runtime_end)               \
+  X(runtime_router)            \
+  X(router_generate)           \
+  X(runtime_publisher)         \
+  X(runtime_load)
 
 typedef struct {
 #define X(name) __typeof__(&dgo_##name) name;
@@ -153,6 +170,29 @@ PyObject *batch_submit(dgo_router router, PyObject *prompts, PyObject *request_i
 /* stream_make: an object that owns a stream; NULL with an exception, and the stream is closed. */
 PyObject *stream_make(dgo_stream handle);
 
+/* ---- msgpack.c ---- */
+
+typedef struct {
+  char *data;
+  size_t size, capacity;
+} packed;
+
+typedef struct {
+  const unsigned char *at, *end;
+} packed_view;
+
+/* pack: a value as MessagePack. 0, or -1 with an exception and nothing to release. */
+int pack(PyObject *value, packed *p);
+void pack_release(packed *p);
+
+/* unpack: the next value; new reference, or NULL with an exception. */
+PyObject *unpack(packed_view *view);
+
+/* ---- runtime.c ---- */
+
+/* runtime_handle: that of a _native.Runtime. 0, or -1 with an exception. */
+int runtime_handle(PyObject *value, dgo_runtime *handle);
+
 /* ---- router.c ---- */
 
 /* choice_tuple: (worker_id, dp_rank, overlap_blocks). */
@@ -165,6 +205,7 @@ void router_give_up(PyObject *router, PyObject *request_id);
 
 PyTypeObject *answer_type(void);
 PyTypeObject *router_type(void);
+PyTypeObject *runtime_type(void);
 PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);
 PyTypeObject *publisher_type(void);

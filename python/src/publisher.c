@@ -7,18 +7,21 @@ typedef struct {
   dgo_publisher handle; /* set once */
 } publisher_object;
 
-/* Publisher(config: str) */
+/* Publisher(config as JSON), or Publisher(config, runtime, endpoint): in its deployment. */
 static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-  PyObject *config;
-  dgo_string text;
-  if (!PyArg_ParseTuple(args, "O:Publisher", &config) || to_string(config, "config", &text) < 0) return NULL;
+  PyObject *config, *runtime = NULL, *endpoint = Py_None;
+  dgo_string text, path;
+  dgo_runtime of = 0;
+  if (!PyArg_ParseTuple(args, "O|OO:Publisher", &config, &runtime, &endpoint) || to_string(config, "config", &text) < 0) return NULL;
   if (library_load() < 0) return NULL;
+  if (runtime != NULL && (runtime_handle(runtime, &of) < 0 || to_string(endpoint, "endpoint", &path) < 0)) return NULL;
   publisher_object *self = (publisher_object *)type->tp_alloc(type, 0);
   if (self == NULL) return NULL;
   NEW_ERROR(error);
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = dgo.publisher_new(text.data, text.size, &self->handle, &error);
+  status = runtime == NULL ? dgo.publisher_new(text.data, text.size, &self->handle, &error)
+                           : dgo.runtime_publisher(of, path.data, path.size, text.data, text.size, &self->handle, &error);
   Py_END_ALLOW_THREADS
   if (status == DGO_OK) return (PyObject *)self;
   Py_DECREF(self);

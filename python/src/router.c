@@ -27,26 +27,31 @@ static PyObject *text_or(dgo_status status, const dgo_error *error, dgo_buffer *
   return status == DGO_OK ? take_buffer(buffer) : raise_status(status, error);
 }
 
-/* Router(block_size, config, seed) */
+/* Router(block_size, config, seed), or Router(block_size, config, None, runtime, endpoint): its workers are those of the endpoint. */
 static PyObject *router_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  PyObject *block_size, *config, *seed;
+  PyObject *block_size, *config, *seed, *runtime = NULL, *endpoint = Py_None;
   if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
     PyErr_SetString(PyExc_TypeError, "Router takes no keyword arguments");
     return NULL;
   }
-  if (!PyArg_ParseTuple(args, "OOO:Router", &block_size, &config, &seed)) return NULL;
+  if (!PyArg_ParseTuple(args, "OOO|OO:Router", &block_size, &config, &seed, &runtime, &endpoint)) return NULL;
   int64_t size;
-  dgo_string text;
+  dgo_string text, path;
+  dgo_runtime of = 0;
   uint64_t seed_value = 0;
   if (to_i64(block_size, "block_size", &size) < 0 || to_string(config, "config", &text) < 0) return NULL;
   if (seed != Py_None && to_u64(seed, "seed", &seed_value) < 0) return NULL;
   if (library_load() < 0) return NULL;
+  if (runtime != NULL && (runtime_handle(runtime, &of) < 0 || to_string(endpoint, "endpoint", &path) < 0)) return NULL;
 
   router_object *self = (router_object *)type->tp_alloc(type, 0);
   if (self == NULL) return NULL;
   NEW_ERROR(error);
   dgo_status status;
-  CALL(status, dgo.router_new(size, text.data, text.size, seed == Py_None ? NULL : &seed_value, &self->handle, &error));
+  if (runtime != NULL)
+    CALL(status, dgo.runtime_router(of, path.data, path.size, size, text.data, text.size, &self->handle, &error));
+  else
+    CALL(status, dgo.router_new(size, text.data, text.size, seed == Py_None ? NULL : &seed_value, &self->handle, &error));
   if (status == DGO_OK) return (PyObject *)self;
   Py_DECREF(self);
   return raise_status(status, &error);
@@ -288,6 +293,28 @@ static PyObject *router_best_worker(router_object *self, PyObject *const *args, 
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);
   return ticket == 0 ? choice_tuple(&choice) : await_choice(self->handle, ticket, &choice);
+}
+
+/* generate(fields, options as JSON, ...): the rest as best_worker; the call's number. */
+static PyObject *router_generate(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("generate", n, 2 + REQUEST_ARGS) < 0) return NULL;
+  dgo_request request = {.struct_size = sizeof request};
+  dgo_string options;
+  uint64_t *allowed, call = 0;
+  prompt_tokens tokens;
+  packed fields;
+  if (to_string(args[1], "options", &options) < 0 || pack(args[0], &fields) < 0) return NULL;
+  if (question_get(args + 2, &tokens, &request, &allowed) < 0) {
+    pack_release(&fields);
+    return NULL;
+  }
+  NEW_ERROR(error);
+  dgo_status status = dgo.router_generate(self->handle, tokens.data, tokens.count, &request, fields.data, fields.size, options.data,
+                                          options.size, &call, &error);
+  tokens_release(&tokens);
+  PyMem_RawFree(allowed);
+  pack_release(&fields);
+  return status == DGO_OK ? PyLong_FromUnsignedLongLong(call) : raise_status(status, &error);
 }
 
 /* submit: arguments as best_worker; the choice, or an int: the ticket of a request that waits. */
@@ -609,6 +636,7 @@ static PyMethodDef router_methods[] = {
     {"submit", METHOD(router_submit), METH_FASTCALL, NULL},
     {"submit_many", METHOD(router_submit_many), METH_FASTCALL, NULL},
     {"wait", METHOD(router_wait), METH_O, NULL},
+    {"generate", METHOD(router_generate), METH_FASTCALL, NULL},
     {"answer", METHOD(router_answer), METH_FASTCALL, NULL},
     {"take", METHOD(router_take), METH_O, NULL},
     {"cancel", METHOD(router_cancel), METH_O, NULL},

@@ -30,6 +30,7 @@ EXISTS = {
     "router_ttl_secs": 120.0,
     "router_approximate_cache_policy": "ttl",
     "router_predicted_ttl_secs": None,
+    "router_replica_sync": False,
     "router_track_output_blocks": False,
     "router_prefill_load_model": "none",
     "router_queue_threshold": None,
@@ -41,7 +42,6 @@ EXISTS = {
 
 # keyword: (default, a valid value that is another, environment variable)
 PLANNED: dict[str, tuple[Any, Any, str]] = {
-    "router_replica_sync": (False, True, "DYN_ROUTER_REPLICA_SYNC"),
     "router_event_threads": (4, 1, "DYN_ROUTER_EVENT_THREADS"),
     "use_remote_indexer": (False, True, "DYN_USE_REMOTE_INDEXER"),
     "serve_indexer": (False, True, "DYN_SERVE_INDEXER"),
@@ -107,6 +107,11 @@ def test_unknown_keyword(name: str) -> None:
     keywords: dict[str, Any] = {name: 1}
     with pytest.raises(TypeError, match=name):
         KvRouterConfig(**keywords)
+
+
+def test_a_router_by_itself_finds_no_others() -> None:
+    with pytest.raises(NotImplementedError, match="router_replica_sync"):
+        Router(16, KvRouterConfig(router_replica_sync=True))
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -88,6 +88,9 @@ func (s *Source) Publish(events ...publish.Event) (index.Applied, error) {
 	return s.local.Publish(events...)
 }
 
+// Local is what counts, checks and answers.
+func (s *Source) Local() *publish.Source { return s.local }
+
 // Stats counts.
 func (s *Source) Stats() publish.SourceStats { return s.local.Stats() }
 

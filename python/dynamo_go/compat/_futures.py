@@ -65,6 +65,10 @@ class Stream(AsyncResponseStream):
         except Disconnected as error:
             raise StreamLost(*error.args) from error
 
+    async def _begun(self) -> AsyncResponseStream:
+        await self._inner._begun()
+        return self
+
     async def aclose(self) -> None:
         await self._inner.aclose()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import operator
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ... import _kv_router, _model
+from ... import _kv_router, _model, _publisher
 from ..._call import AsyncResponseStream
 from ..._config import KvRouterConfig
 from ..._constraints import LoadThresholdConfig, RoutingConstraints
@@ -347,29 +346,9 @@ def update_model_taints(endpoint: Endpoint, taints: Set[str]) -> asyncio.Future[
     return asyncio.ensure_future(update())
 
 
-class WorkerMetricsPublisher:
-    """Accepted: a router counts the load of a worker by what it placed there, and no other."""
+class WorkerMetricsPublisher(_publisher.WorkerMetricsPublisher):
+    """:class:`dynamo_go.WorkerMetricsPublisher`."""
 
-    def create_endpoint(self, endpoint: Endpoint) -> asyncio.Future[tuple[()]]:
-        """Do nothing; gives ``()``."""
-        future: asyncio.Future[tuple[()]] = asyncio.get_running_loop().create_future()
-        future.set_result(())
-        return future
-
-    def publish(
-        self, dp_rank: int | None = None, active_decode_blocks: int | None = None, kv_used_blocks: int | None = None
-    ) -> None:
-        """Check the arguments, and do nothing with them.
-
-        Raises:
-            InvalidArgument: a number below 0, or no metric at all.
-        """
-        if active_decode_blocks is None and kv_used_blocks is None:
-            raise InvalidArgument("worker metrics publish requires at least one load metric")
-        for name, value in (
-            ("dp_rank", dp_rank),
-            ("active_decode_blocks", active_decode_blocks),
-            ("kv_used_blocks", kv_used_blocks),
-        ):
-            if value is not None and operator.index(value) < 0:
-                raise InvalidArgument(f"{name}={value}, expected 0 or more")
+    def create_endpoint(self, endpoint: Endpoint) -> asyncio.Future[tuple[()]]:  # type: ignore[override]
+        """Begin to publish; gives ``()``."""
+        return mapped(super().create_endpoint(endpoint), unit)

@@ -6,18 +6,21 @@ import asyncio
 import functools
 import inspect
 import os
-import random
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import _runtime
 from ..._call import AsyncResponseStream
 from ..._context import Context
+from ..._hub import Hub
 from ..._instance import Instance as _Serving
 from ..._runtime import Annotated
 from .._futures import Stream
+
+if TYPE_CHECKING:
+    from ..._deployment import Remote as _Remote
 
 __all__ = [
     "Client",
@@ -87,7 +90,7 @@ class Endpoint(_runtime.Endpoint):
 
 @dataclass(frozen=True)
 class Transport:
-    """How an instance is reached: ``kind`` is "mem"."""
+    """How an instance is reached: ``kind`` is "mem" or "tcp"."""
 
     kind: str
     address: str
@@ -117,6 +120,9 @@ class Client(_runtime.Client):
 
     def instances(self) -> list[Instance]:
         """The workers that serve now."""
+        if not isinstance(self._hub, Hub):
+            records = [instance.record for instance in self._hub.instances(self._path).values()]
+            return [Instance(**{**r, "transport": Transport(**r["transport"])}) for r in records]
         namespace, component, endpoint = self._path.split(".")
         transport = Transport("mem", self._path)
         return [Instance(namespace, component, endpoint, each, transport) for each in self.instance_ids()]
@@ -128,10 +134,12 @@ class Client(_runtime.Client):
         if self._mode == "Direct":
             raise ValueError("a client of RouterMode.Direct has no generate: call direct with an instance_id")
         if self._mode == "Random":
-            return self._call(random.choice(self._some()), request, annotated, context)
+            return await self.random(request, annotated, context)
         return await self.round_robin(request, annotated, context)
 
-    def _call(self, instance: _Serving, request: Any, annotated: bool, context: Context | None) -> AsyncResponseStream:
+    def _call(
+        self, instance: _Serving | _Remote, request: Any, annotated: bool, context: Context | None
+    ) -> AsyncResponseStream:
         plain = super()._call(instance, request, False, context)
         return _AnnotatedStream(plain) if annotated else Stream(plain)
 

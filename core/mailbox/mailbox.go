@@ -1,0 +1,198 @@
+package mailbox
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/dynamo-go/dynamo-go/core/runtime"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/event"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/stream"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+)
+
+// ErrUnknown: no call, service or client has this number, or it has ended.
+var ErrUnknown = errors.New("unknown or ended")
+
+// Kind says what a notice is of.
+type Kind uint32
+
+// Kinds. The payload is told after each.
+const (
+	Request   Kind = iota + 1 // a service is called: [service, request id, metadata, body]
+	Cancelled                 // who called wants no more, or with Kill nothing at all: nothing
+	Drained                   // few answers wait for the caller's socket again: nothing
+	Begun                     // a worker has begun to answer: nil; of a router's call [worker, rank, overlap, prompt blocks, request id, requests that waited]
+	Items                     // an item: its value; with Last also [received, wait, prefill, total] in milliseconds; with Note [name, comment] instead
+	Ended                     // it is over, and how: a text, with what End said in the flags
+	Changed                   // the instances of a client changed: nothing
+	Closed                    // a service has ended, and all its calls: nothing
+)
+
+// Flags of notices.
+const (
+	First uint32 = 1 << iota // Items: the first of a router's call
+	Last                     // Items: it has a finish reason, and the call is a router's
+	Note                     // Items: an annotation
+	Kill                     // Cancelled: at once
+)
+
+// Head begins each notice: the number it is about, its kind, its flags, in the machine's byte order.
+type Head struct {
+	ID    uint64
+	Kind  Kind
+	Flags uint32
+}
+
+// HeadBytes is the size of a Head.
+const HeadBytes = 16
+
+// room is how many notices wait before goroutines do.
+const room = 1 << 14
+
+// Mailbox is a runtime, and what happens in it. All methods are safe for concurrent use.
+type Mailbox struct {
+	r      *runtime.Runtime
+	out    *stream.Stream
+	status func(error) uint32
+	ctx    context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+
+	mu       sync.Mutex // guards the rest
+	last     uint64
+	calls    map[uint64]*call
+	answers  map[uint64]*answer
+	services map[uint64]*runtime.Service
+	clients  map[uint64]*client
+	loads    map[discovery.Name]*event.Publisher
+
+	modeling sync.Mutex // guards models, and that the store agrees
+	models   map[discovery.Key]bool
+}
+
+// New gives the mailbox of a runtime, which it closes with it. status gives the flags of Ended for an error, nil included.
+func New(r *runtime.Runtime, status func(error) uint32) *Mailbox {
+	m := &Mailbox{
+		r: r, out: stream.New(room), status: status, calls: make(map[uint64]*call), answers: make(map[uint64]*answer),
+		services: make(map[uint64]*runtime.Service), clients: make(map[uint64]*client), loads: make(map[discovery.Name]*event.Publisher),
+		models: make(map[discovery.Key]bool),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
+}
+
+// Runtime is the runtime.
+func (m *Mailbox) Runtime() *runtime.Runtime { return m.r }
+
+// Notices is the stream of them. It ends with the mailbox, and is the caller's to close.
+func (m *Mailbox) Notices() *stream.Stream { return m.out }
+
+// Close ends everything: calls, services, clients, and the runtime. It is idempotent.
+func (m *Mailbox) Close() error {
+	var err error
+	m.once.Do(func() {
+		m.cancel()
+		m.out.End(nil) // whoever sends a notice does not wait for its reader any more
+		m.mu.Lock()
+		clients, loads := m.clients, m.loads
+		m.clients, m.loads = nil, nil
+		m.mu.Unlock()
+		for _, c := range clients {
+			c.close()
+		}
+		for _, p := range loads {
+			p.Close()
+		}
+		err = m.r.Close()
+	})
+	return err
+}
+
+// number gives a number that was never given.
+func (m *Mailbox) number() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last++
+	return m.last
+}
+
+func head(h Head) []byte {
+	b := make([]byte, 0, 128)
+	b = binary.NativeEndian.AppendUint64(b, h.ID)
+	b = binary.NativeEndian.AppendUint32(b, uint32(h.Kind))
+	return binary.NativeEndian.AppendUint32(b, h.Flags)
+}
+
+// tell sends a notice. It waits while too many are not taken; an error means that nobody takes any more.
+func (m *Mailbox) tell(h Head, payload []byte) error {
+	return m.out.Send(m.ctx, append(head(h), payload...))
+}
+
+// Model says what the instance id of an endpoint is like, whether it serves or not: card is a JSON object in Dynamo's form, or nil to take it back.
+// Again, it replaces what was said. Errors: plane.ErrInvalidArgument, and those of the store.
+func (m *Mailbox) Model(e *runtime.Endpoint, id uint64, card []byte) error {
+	key, store := discovery.ModelKey(e.Name, id, ""), m.r.Store()
+	m.modeling.Lock()
+	defer m.modeling.Unlock()
+	if card == nil {
+		if !m.models[key] {
+			return fmt.Errorf("%w: instance %d has no model card", ErrUnknown, id)
+		}
+		delete(m.models, key)
+		return store.Delete(key)
+	}
+	if err := object(card); err != nil {
+		return fmt.Errorf("%w: model card: %w", plane.ErrInvalidArgument, err)
+	}
+	model := discovery.Model{Name: e.Name, ID: id, Card: card}
+	if m.models[key] {
+		return store.Replace(key, model.Encode())
+	}
+	err := store.Create(key, model.Encode())
+	m.models[key] = err == nil
+	return err
+}
+
+// object tells what is wrong with a JSON object.
+func object(text []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	if fields == nil {
+		return errors.New("null, expected an object")
+	}
+	return nil
+}
+
+// Load tells the routers of an endpoint what a worker's rank is busy with. Without a value it only makes the publisher, so that routers find it before
+// there is something to say. Errors: plane.ErrClosed, that nothing can be listened on, and those of the store.
+func (m *Mailbox) Load(e *runtime.Endpoint, load *wire.ActiveLoad) error {
+	p, err := m.loadPublisher(e)
+	if err != nil || load.DecodeBlocks == nil && load.PrefillTokens == nil && load.KVUsedBlocks == nil {
+		return err
+	}
+	return p.Publish(wire.AppendActiveLoad(nil, load))
+}
+
+func (m *Mailbox) loadPublisher(e *runtime.Endpoint) (*event.Publisher, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.loads == nil {
+		return nil, plane.ErrClosed
+	}
+	if p := m.loads[e.Name]; p != nil {
+		return p, nil
+	}
+	p, err := event.NewPublisher(m.r.Store(), m.r.EventHost(), e.Name, wire.TopicMetrics, 0)
+	if err == nil {
+		m.loads[e.Name] = p
+	}
+	return p, err
+}
