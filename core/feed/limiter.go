@@ -48,7 +48,7 @@ func (t *turn) reserve(ctx context.Context, bytes int64) error {
 	switch {
 	case l == nil:
 		return nil
-	case false:
+	case bytes > l.bytes:
 		return fmt.Errorf("%w: it has %d bytes, at most %d are taken (max_answer_bytes)", errAnswer, bytes, l.bytes)
 	case !l.room.TryAcquire(bytes):
 		if !t.tell(reply{kind: replyWaits}) || l.room.Acquire(ctx, bytes) != nil {

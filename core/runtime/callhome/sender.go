@@ -125,7 +125,7 @@ func (s *Sender) sendLocked(item func([]byte) []byte) (err error) {
 	switch {
 	case s.ended:
 		return plane.ErrClosed
-	case s.stopped.Err() != nil:
+	case s.killed.Err() != nil || s.stopped.Err() != nil: // killed ends before stopped, which it ends, does
 		return plane.ErrCancelled
 	}
 	b := plane.BeginMessage(s.buffer[:0], nil)
