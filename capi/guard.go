@@ -21,25 +21,30 @@ import (
 // host. Memory of the caller is only read before any lock is taken, so nothing stays locked.
 func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
 	debug.SetPanicOnFault(true)
-	usable := e == nil // e can be written to
+	usable, ended := e == nil, false // whether e can be written to, and whether the call came to its end
 	defer func() {
-		if cause := recover(); cause != nil {
-			if !usable {
-				status = C.DGO_INVALID_ARGUMENT
-				return
-			}
-			journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			status = report(e, fmt.Errorf("%w: %v", errPanic, cause))
+		if !ended {
+			status = recovered(e, usable, recover())
 		}
 	}()
-	if e != nil && (misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) || e.struct_size != C.uint32_t(unsafe.Sizeof(*e))) {
+	status = C.DGO_INVALID_ARGUMENT
+	if e == nil || !misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) && e.struct_size == C.uint32_t(unsafe.Sizeof(*e)) {
+		usable, status = true, C.DGO_OK
+		if err := body(); err != nil {
+			status = report(e, err)
+		}
+	}
+	ended = true
+	return status
+}
+
+// recovered reports a panic.
+func recovered(e *C.dgo_error, usable bool, cause any) C.dgo_status {
+	if !usable {
 		return C.DGO_INVALID_ARGUMENT
 	}
-	usable = true
-	if err := body(); err != nil {
-		return report(e, err)
-	}
-	return C.DGO_OK
+	journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	return report(e, fmt.Errorf("%w: %v", errPanic, cause))
 }
 
 // report fills the caller's error struct.

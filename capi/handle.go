@@ -70,18 +70,24 @@ func (t *table[T]) add(value *T) (handle, error) {
 
 // find gives the object of a live handle.
 func (t *table[T]) find(h handle) (*T, error) {
+	if slot := uint32(h>>32) & (1<<24 - 1); uint8(h>>56) == t.kind && slot < maxHandles {
+		if e := t.slots[slot].Load(); e != nil && e.gen == uint32(h) && e.value != nil {
+			return e.value, nil
+		}
+	}
+	return nil, t.refuse(h)
+}
+
+// refuse tells why find has nothing for a handle.
+func (t *table[T]) refuse(h handle) error {
 	slot := uint32(h>>32) & (1<<24 - 1)
 	if uint8(h>>56) != t.kind || slot >= maxHandles {
-		return nil, fmt.Errorf("%w: %#x", errBadHandle, h)
+		return fmt.Errorf("%w: %#x", errBadHandle, h)
 	}
-	e := t.slots[slot].Load()
-	switch {
-	case e == nil || uint32(h) == 0 || uint32(h) > e.gen:
-		return nil, fmt.Errorf("%w: %#x", errBadHandle, h)
-	case uint32(h) < e.gen || e.value == nil:
-		return nil, fmt.Errorf("%w: %#x", errHandleClosed, h)
+	if e := t.slots[slot].Load(); e == nil || uint32(h) == 0 || uint32(h) > e.gen {
+		return fmt.Errorf("%w: %#x", errBadHandle, h)
 	}
-	return e.value, nil
+	return fmt.Errorf("%w: %#x", errHandleClosed, h)
 }
 
 // remove ends a handle and gives its object, or nil if it was closed before or is 0.

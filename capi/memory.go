@@ -24,26 +24,35 @@ var (
 
 func misaligned(p unsafe.Pointer, align uintptr) bool { return uintptr(p)%align != 0 }
 
-// out checks a required pointer.
+// out checks a required pointer. Like the other checks, it leaves the words of a refusal to a function of its own, so that
+// the compiler puts the check itself where it is used.
 func out[T any](p *T, name string) error {
+	if p != nil && !misaligned(unsafe.Pointer(p), unsafe.Alignof(*p)) {
+		return nil
+	}
+	return badPointer(unsafe.Pointer(p), unsafe.Alignof(*p), name)
+}
+
+func badPointer(p unsafe.Pointer, align uintptr, name string) error {
 	if p == nil {
 		return fmt.Errorf("%w: %s is NULL", errArgument, name)
 	}
-	if misaligned(unsafe.Pointer(p), unsafe.Alignof(*p)) {
-		return fmt.Errorf("%w: %s is not aligned to %d bytes", errArgument, name, unsafe.Alignof(*p))
-	}
-	return nil
+	return fmt.Errorf("%w: %s is not aligned to %d bytes", errArgument, name, align)
 }
 
 // sized checks a struct that begins with its size.
 func sized[T any](p *T, size *C.uint32_t, name string) error {
-	if err := out(p, name); err != nil {
-		return err
+	if p != nil && !misaligned(unsafe.Pointer(p), unsafe.Alignof(*p)) && uintptr(*size) == unsafe.Sizeof(*p) {
+		return nil
 	}
-	if uintptr(*size) != unsafe.Sizeof(*p) {
-		return fmt.Errorf("%w: %s->struct_size is %d, expected %d", errArgument, name, *size, unsafe.Sizeof(*p))
+	return badStruct(unsafe.Pointer(p), unsafe.Alignof(*p), unsafe.Sizeof(*p), size, name)
+}
+
+func badStruct(p unsafe.Pointer, align, expected uintptr, size *C.uint32_t, name string) error {
+	if p == nil || misaligned(p, align) {
+		return badPointer(p, align, name)
 	}
-	return nil
+	return fmt.Errorf("%w: %s->struct_size is %d, expected %d", errArgument, name, *size, expected)
 }
 
 // empty stands for an array without elements.
@@ -67,13 +76,17 @@ func view[G, T any](p *T, n C.size_t, limit C.size_t, name string) ([]G, error) 
 	if n == 0 {
 		return nil, nil
 	}
-	if n > limit {
-		return nil, fmt.Errorf("%w: %s has %d elements, at most %d are allowed", errArgument, name, n, limit)
-	}
-	if err := out(p, name); err != nil {
-		return nil, err
+	if p == nil || n > limit || misaligned(unsafe.Pointer(p), unsafe.Alignof(*p)) {
+		return nil, badArray(unsafe.Pointer(p), unsafe.Alignof(*p), n, limit, name)
 	}
 	return unsafe.Slice((*G)(unsafe.Pointer(p)), int(n)), nil
+}
+
+func badArray(p unsafe.Pointer, align uintptr, n, limit C.size_t, name string) error {
+	if n > limit {
+		return fmt.Errorf("%w: %s has %d elements, at most %d are allowed", errArgument, name, n, limit)
+	}
+	return badPointer(p, align, name)
 }
 
 func tokenView(p *C.uint32_t, n C.size_t) ([]uint32, error) {
