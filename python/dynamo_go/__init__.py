@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         WorkerNotFound,
     )
     from ._kv_router import KvRouter
+    from ._logging import configure_logging
     from ._model import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
     from ._publisher import KvEventPublisher, WorkerMetricsPublisher
     from ._radix import OverlapScores, RadixTree
@@ -89,6 +90,7 @@ __all__ = [
     "WorkerNotFound",
     "WorkerType",
     "compute_block_hash_for_seq",
+    "configure_logging",
     "register_model",
 ]
 
@@ -115,6 +117,7 @@ _MODULES = {
     "WorkerMetricsPublisher": "_publisher",
     "WorkerType": "_model",
     "compute_block_hash_for_seq": "_router",
+    "configure_logging": "_logging",
     "register_model": "_model",
 }
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ._checks import integer
 from ._errors import InvalidArgument
 from ._keyword import Choice, Count, Flag, Keyword, Maybe, Number, PrefillLoadModel, Text
 
@@ -289,7 +289,8 @@ class KvRouterConfig:
             block_size: tokens per KV block.
         """
         if name == "shared_system_prompt":
-            blocks = operator.index(system_prompt_tokens) // operator.index(block_size)
+            tokens = integer(system_prompt_tokens, "system_prompt_tokens", low=0)
+            blocks = tokens // integer(block_size, "block_size", low=1)
             return _restore({"overlap_score_min_blocks": blocks + 2})
         try:
             return _restore(_PRESET_VALUES[name])

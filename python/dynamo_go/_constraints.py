@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Mapping, Set
 
+from ._checks import expect, integer, shown
 from ._errors import InvalidArgument
 from ._json import encode
 
@@ -28,8 +29,14 @@ class RoutingConstraints:
             raise TypeError(f"required_taints: expected a set of str, got {type(required_taints).__name__}")
         if preferred_taints is not None and not isinstance(preferred_taints, Mapping):
             raise TypeError(f"preferred_taints: expected a mapping, got {type(preferred_taints).__name__}")
-        self._required = frozenset(required_taints or ())
+        self._required = frozenset(expect(taint, str, "required_taints") for taint in required_taints or ())
         self._preferred = dict(preferred_taints or {})
+        for taint, weight in self._preferred.items():
+            expect(taint, str, "preferred_taints")
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+                raise TypeError(f"preferred_taints[{shown(taint)}]: expected a number, got {shown(weight)}")
+            if not math.isfinite(weight):
+                raise InvalidArgument(f"preferred_taints[{shown(taint)}]={weight}, expected a finite number")
 
     @property
     def required_taints(self) -> frozenset[str]:
@@ -79,10 +86,16 @@ class LoadThresholdConfig:
             active_prefill_tokens_threshold,
             active_prefill_tokens_threshold_frac,
         )
+        for name, value in (
+            ("active_decode_blocks_threshold", blocks),
+            ("active_prefill_tokens_threshold_frac", share),
+        ):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise TypeError(f"{name}: expected a number, got {type(value).__name__} ({shown(value)})")
+        if tokens is not None and integer(tokens, "active_prefill_tokens_threshold") < 0:
+            raise InvalidArgument(f"active_prefill_tokens_threshold must be at least 0, got {tokens!r}")
         if blocks is not None and not 0 <= blocks <= 1:
             raise InvalidArgument(f"active_decode_blocks_threshold must be between 0 and 1, got {blocks!r}")
-        if tokens is not None and not 0 <= operator.index(tokens) < 1 << 64:
-            raise InvalidArgument(f"active_prefill_tokens_threshold must be at least 0, got {tokens!r}")
         if share is not None and not (share >= 0 and math.isfinite(share)):
             raise InvalidArgument(
                 f"active_prefill_tokens_threshold_frac must be finite and non-negative, got {share!r}"

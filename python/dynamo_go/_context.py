@@ -6,6 +6,8 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 
+from ._checks import expect
+
 
 class Context:
     """Names a request, and tells whether its answer is still wanted. Handlers that take two parameters get one.
@@ -25,7 +27,9 @@ class Context:
 
     def __init__(self, id: str | None = None, metadata: Mapping[str, str] | None = None) -> None:
         """`id` names the request; without one it is a random UUID. `metadata` goes with it, as it is."""
-        self._id = str(uuid.uuid4()) if id is None else id
+        self._id = str(uuid.uuid4()) if id is None else expect(id, str, "id")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata: expected a mapping, got {type(metadata).__name__}")
         self._metadata = dict(metadata or {})
         self._stopped = False
         self._killed = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import operator
 import os
 import time
 import uuid
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from . import _native, _request
 from ._call import AsyncResponseStream
+from ._checks import expect, integer, several, shown
 from ._config import KvRouterConfig
 from ._constraints import LoadThresholdConfig, RoutingConstraints
 from ._context import Context
@@ -253,7 +253,7 @@ class KvRouter:
         self, given: Mapping[str, Any], constraints: RoutingConstraints | None, buffer_size: int
     ) -> asyncio.Future[AsyncResponseStream]:
         request = _request.build(given)
-        buffer_size = operator.index(buffer_size)
+        buffer_size = integer(buffer_size, "response_buffer_size")
         if buffer_size < 0:
             raise InvalidArgument(f"response_buffer_size must be non-negative, got {buffer_size}")
         routing = {name: value for name, value in request["routing"].items() if value is not None}
@@ -514,8 +514,8 @@ class KvRouter:
             For each prompt the choice, or the exception that awaiting :meth:`best_worker` would have raised.
         """
         asked = {**asked, "router_config_override": router_config_override}
-        ids = None if request_ids is None else list(request_ids)
-        each = list(prompts)
+        ids = None if request_ids is None else several(request_ids, "request_ids")
+        each = several(prompts, "prompts")
 
         def do() -> Any:
             given = self._router._submit_many(each, ids, asked)
@@ -936,9 +936,9 @@ def _check_id(request_id: Any) -> None:
 
 
 def _check_affinity(ttl: int | None, mode: str) -> None:
-    if mode not in ("hard", "soft"):
-        raise InvalidArgument(f"invalid session affinity mode {mode!r}; expected 'hard' or 'soft'")
-    if ttl is not None and not 1 <= operator.index(ttl) <= _AFFINITY_TTL_MAX:
+    if expect(mode, str, "session_affinity_mode") not in ("hard", "soft"):
+        raise InvalidArgument(f"invalid session affinity mode {shown(mode)}; expected 'hard' or 'soft'")
+    if ttl is not None and not 1 <= integer(ttl, "session_affinity_ttl_secs") <= _AFFINITY_TTL_MAX:
         raise InvalidArgument(f"session_affinity_ttl_secs must be between 1 and {_AFFINITY_TTL_MAX}, got {ttl}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ._errors import InvalidArgument
+from ._checks import expect, integer
 from ._instance import Card
 from ._runtime import Endpoint
 
@@ -200,17 +200,19 @@ async def register_model(
     ):
         if value is not None:
             raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists")
-    _expect(model_input, ModelInput, "model_input")
-    _expect(model_type, ModelType, "model_type")
-    _expect(endpoint, Endpoint, "endpoint")
-    _expect(model_path, str, "model_path")
+    expect(model_input, ModelInput, "model_input")
+    expect(model_type, ModelType, "model_type")
+    expect(endpoint, Endpoint, "endpoint")
+    expect(model_path, str, "model_path")
+    if model_name is not None:
+        expect(model_name, str, "model_name")
     if model_input is not ModelInput.Tokens:
         raise NotImplementedError(f"model_input={model_input!r} is not implemented: only ModelInput.Tokens exists")
     if worker_type not in (None, WorkerType.Aggregated):
-        _expect(worker_type, WorkerType, "worker_type")
+        expect(worker_type, WorkerType, "worker_type")
         raise NotImplementedError(f"worker_type={worker_type!r} is not implemented: only WorkerType.Aggregated exists")
     config = ModelRuntimeConfig() if runtime_config is None else runtime_config
-    _expect(config, ModelRuntimeConfig, "runtime_config")
+    expect(config, ModelRuntimeConfig, "runtime_config")
     kinds = " | ".join(kind.name for kind in ModelType if kind in model_type and kind.name)
     card = replace(_card(config, kv_cache_block_size), name=model_name or model_path, model_type=kinds or "Completions")
     endpoint._hub.check()
@@ -232,7 +234,7 @@ def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:
     if isinstance(config.taints, str):
         raise TypeError("runtime_config.taints: expected a set of str, got str")
     for taint in config.taints:
-        _expect(taint, str, "runtime_config.taints")
+        expect(taint, str, "runtime_config.taints")
     start = _count(config.data_parallel_start_rank, "data_parallel_start_rank", 0, (1 << 32) - 1)
     size = _count(config.data_parallel_size, "data_parallel_size", 1, _RANKS_MAX)
     _count(start + size, "data_parallel_start_rank + data_parallel_size", 0, (1 << 32) - 1)
@@ -253,12 +255,4 @@ def _maybe(value: int | None, name: str, low: int, high: int) -> int | None:
 
 
 def _count(value: int, name: str, low: int, high: int) -> int:
-    _expect(value, int, name)
-    if not low <= value <= high:
-        raise InvalidArgument(f"{name}={value}, expected {low} .. {high}")
-    return value
-
-
-def _expect(value: object, kind: type, name: str) -> None:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{name}: expected {kind.__name__}, got {type(value).__name__} ({value!r})")
+    return integer(expect(value, int, name), name, low, high)

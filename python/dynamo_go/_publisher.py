@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _native
+from ._checks import expect, integer, several, shown, text
 from ._errors import Closed, EventRefused, InvalidArgument
 from ._hub import Hub
 from ._json import encode
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
+from ._signals import interruptible
 
 if TYPE_CHECKING:
     from ._native import Tokens
@@ -138,7 +140,7 @@ class _Sockets:
     def retire(self) -> None:
         self._unknown = self.unknown_removals()
         self._open = False
-        self._native.close()
+        interruptible(self._native.close)
 
 
 class KvEventPublisher:
@@ -203,25 +205,24 @@ class KvEventPublisher:
         zmq_replay_endpoint: str | None = None,
     ) -> None:
         _refuse(image_token_id=image_token_id, kv_state_endpoint=kv_state_endpoint, video_token_id=video_token_id)
-        if not isinstance(enable_local_indexer, bool):
-            raise TypeError(f"enable_local_indexer: expected bool, got {_shown(enable_local_indexer)}")
-        if batching_timeout_ms is not None and _integer(batching_timeout_ms, "batching_timeout_ms") < 0:
+        expect(enable_local_indexer, bool, "enable_local_indexer")
+        if batching_timeout_ms is not None and integer(batching_timeout_ms, "batching_timeout_ms") < 0:
             raise InvalidArgument(f"batching_timeout_ms={batching_timeout_ms}, expected 0 or more")
-        for name, text in (
+        for name, value in (
             ("zmq_endpoint", zmq_endpoint),
             ("zmq_topic", zmq_topic),
             ("replay_endpoint", replay_endpoint),
             ("query_endpoint", query_endpoint),
             ("zmq_replay_endpoint", zmq_replay_endpoint),
         ):
-            if text is not None:
-                _check_text(text, name)
-        _check_text(topic, "topic")
-        self._block_size = _integer(kv_block_size, "kv_block_size")
+            if value is not None:
+                text(value, name)
+        text(topic, "topic")
+        self._block_size = integer(kv_block_size, "kv_block_size")
         if self._block_size == 0:
             raise InvalidArgument("kv_block_size cannot be 0: give the engine's block size")
-        rank = _integer(dp_rank, "dp_rank")
-        identity = None if worker_id is None else _integer(worker_id, "worker_id")
+        rank = integer(dp_rank, "dp_rank")
+        identity = None if worker_id is None else integer(worker_id, "worker_id")
         self._outlet: _Outlet
         engine: dict[str, Any] = {}
         if zmq_endpoint is not None:
@@ -234,7 +235,7 @@ class KvEventPublisher:
                 "worker_id": endpoint.connection_id() if identity is None else identity,
                 "dp_rank": rank,
                 "block_size": self._block_size,
-                "buffer_steps": _integer(buffer_steps, "buffer_steps"),
+                "buffer_steps": integer(buffer_steps, "buffer_steps"),
             }
             if engine:
                 config["engine"] = engine
@@ -252,8 +253,8 @@ class KvEventPublisher:
             self._outlet = _Memory(endpoint, identity, self._block_size, rank)
             return
         if not isinstance(endpoint, str):
-            raise TypeError(f"endpoint: expected Endpoint or str, got {_shown(endpoint)}")
-        _check_text(endpoint, "endpoint")
+            raise TypeError(f"endpoint: expected Endpoint or str, got {type(endpoint).__name__} ({shown(endpoint)})")
+        text(endpoint, "endpoint")
         if identity is None:
             raise InvalidArgument("worker_id must be given to publish on ZeroMQ")
         if zmq_endpoint is None:
@@ -268,7 +269,7 @@ class KvEventPublisher:
             "replay": replay_endpoint or "",
             "query": query_endpoint or "",
             "topic": topic,
-            "buffer_steps": _integer(buffer_steps, "buffer_steps"),
+            "buffer_steps": integer(buffer_steps, "buffer_steps"),
         }
         if engine:
             config["engine"] = engine
@@ -359,7 +360,7 @@ class KvEventPublisher:
             InvalidArgument, TypeError, OverflowError: an event is malformed; nothing was published.
             EventRefused: the first event that was refused; all others are published.
         """
-        steps = [self._step(event) for event in events]
+        steps = [self._step(event) for event in several(events, "events")]
         refusals: list[EventRefused] = []
         for method, arguments in steps:
             try:
@@ -416,6 +417,9 @@ class KvEventPublisher:
     ) -> _Chain:
         """Check the arguments of a store."""
         engine = _engine_hashes(block_hashes)
+        for name, value in (("token_ids", token_ids), ("num_block_tokens", num_block_tokens)):
+            if not hasattr(type(value), "__len__"):
+                raise TypeError(f"{name}: expected a sequence of ints, got {type(value).__name__} ({shown(value)})")
         if len(num_block_tokens) != len(engine):
             raise InvalidArgument(f"num_block_tokens has {len(num_block_tokens)} blocks, block_hashes {len(engine)}")
         for size in num_block_tokens:
@@ -423,7 +427,7 @@ class KvEventPublisher:
                 raise InvalidArgument(
                     f"num_block_tokens has a block of {size}, expected {self._block_size}, a full block"
                 )
-        eagle = False if is_eagle is None else is_eagle
+        eagle = False if is_eagle is None else expect(is_eagle, bool, "is_eagle")
         expected = len(engine) * self._block_size + (1 if eagle and engine else 0)
         given = len(token_ids)  # type: ignore[arg-type]  # buffers of tokens have a length
         if given != expected:
@@ -431,7 +435,7 @@ class KvEventPublisher:
                 f"token_ids has {given} tokens, expected {expected} for {len(engine)} blocks of {self._block_size}"
                 f"{' and the one after' if eagle else ''}"
             )
-        if block_mm_infos is not None and len(block_mm_infos) != len(engine):
+        if block_mm_infos is not None and len(several(block_mm_infos, "block_mm_infos")) != len(engine):
             raise InvalidArgument(f"block_mm_infos has {len(block_mm_infos)} blocks, block_hashes {len(engine)}")
         parent = None if parent_hash is None else _engine_hash(parent_hash, "parent_hash")
         return _Chain(parent, token_ids, engine, block_mm_infos, lora_name, eagle, cache_salt)
@@ -455,35 +459,18 @@ def _refuse(**given: object) -> None:
             raise NotImplementedError(f"{name}={value!r} is not implemented: only None exists here")
 
 
-def _integer(value: Any, name: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected int, got {_shown(value)}") from None
-
-
-def _shown(value: object) -> str:
-    return f"{type(value).__name__} ({value!r})"
-
-
-def _check_text(value: object, name: str) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name}: expected str, got {_shown(value)}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"{name}={value!r}, expected text that UTF-8 can encode") from None
-
-
 def _engine_hashes(values: Sequence[int]) -> list[int]:
-    return [_engine_hash(value, "block_hashes") for value in values]
+    return [_engine_hash(value, "block_hashes") for value in several(values, "block_hashes")]
 
 
 def _engine_hash(value: int, name: str) -> int:
     """Give a hash as 0 .. 2**64-1; a negative one is the same bits, signed."""
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected int, got {type(value).__name__} ({shown(value)})") from None
     if not -(1 << 63) <= number < 1 << 64:
-        raise OverflowError(f"{name} has {number}, expected -2**63 .. 2**64-1")
+        raise OverflowError(f"{name} has {shown(number)}, expected -2**63 .. 2**64-1")
     return number & ((1 << 64) - 1)
 
 
@@ -496,7 +483,7 @@ class WorkerMetricsPublisher:
     def create_endpoint(self, endpoint: Endpoint) -> asyncio.Future[None]:
         """Begin to publish for a worker; done at once. Routers find it from then on."""
         if not isinstance(endpoint, Endpoint):
-            raise TypeError(f"endpoint: expected Endpoint, got {_shown(endpoint)}")
+            raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__} ({shown(endpoint)})")
         self._endpoint = endpoint
         self._tell({})
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -523,9 +510,9 @@ class WorkerMetricsPublisher:
             if value is not None:
                 load[name] = value
         for name, value in load.items():
-            load[name] = _integer(value, name)
+            load[name] = integer(value, name)
             if not 0 <= load[name] < 1 << (32 if name == "dp_rank" else 64):
-                raise InvalidArgument(f"{name}={value}, expected 0 or more")
+                raise InvalidArgument(f"{name}={shown(value)}, expected 0 or more")
         self._tell(load)
 
     def _tell(self, load: dict[str, int]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _native
 from ._json import document
+from ._signals import interruptible
 
 
 class OverlapScores:
@@ -81,7 +82,7 @@ class RadixTree:
 
     def dump_tree_as_events(self) -> list[str]:
         """Give all that can be matched as RouterEvents in JSON that store it, a rank after the other, parents first."""
-        return self._native.dump().splitlines()
+        return interruptible(self._native.dump).splitlines()
 
     def close(self) -> None:
         """Give the memory back. Closing again does nothing; dropping the tree does it too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _native
+from ._checks import expect, integer, path_text, several, shown, text, texts
 from ._errors import DynamoError, InvalidArgument
 from ._json import decode, document, encode, mapping, merged
+from ._signals import interruptible
 
 if TYPE_CHECKING:
     from ._config import KvRouterConfig
@@ -42,6 +43,9 @@ class Router:
     is a token. At most 2**24.
 
     **Identity** (`lora_name`, `cache_namespace`, `block_mm_infos`) is what, besides tokens, makes cached blocks equal.
+
+    **Signals**: :class:`KeyboardInterrupt` ends a wait within 100 ms. A call that works rather than waits (:meth:`save`,
+    :meth:`load`, :meth:`dump_events`, :meth:`load_events`) goes on to its end in a thread of its own then.
 
     **Errors**: :class:`InvalidArgument` names the value and what was expected, and nothing changed; ``TypeError`` for a
     wrong type; :class:`Closed` after :meth:`close`; :class:`ForkError` in a child forked after the first router was made.
@@ -82,24 +86,26 @@ class Router:
         worker_type: Literal["aggregated", "prefill", "decode", "encode"] = "aggregated",
         model_name: str = "",
     ) -> None:
-        text = config if isinstance(config, str) else mapping(config, "config")
+        given = config if isinstance(config, str) else mapping(config, "config")
         fields: dict[str, Any] = {}
         if max_bytes is not None:
-            fields["max_bytes"] = operator.index(max_bytes)
+            fields["max_bytes"] = integer(max_bytes, "max_bytes", low=1)
         if load_threshold_config is not None:
-            fields.update(load_threshold_config.fields())
+            from ._constraints import LoadThresholdConfig
+
+            fields.update(expect(load_threshold_config, LoadThresholdConfig, "load_threshold_config").fields())
         if session_affinity_ttl_secs is not None:
-            fields["session_affinity_ttl_secs"] = operator.index(session_affinity_ttl_secs)
+            fields["session_affinity_ttl_secs"] = integer(session_affinity_ttl_secs, "session_affinity_ttl_secs")
         for name, value, default in (
             ("session_affinity_mode", session_affinity_mode, "hard"),
             ("worker_type", worker_type, "aggregated"),
             ("model_name", model_name, ""),
         ):
-            if value != default:
+            if text(value, name) != default:
                 fields[name] = value
         if fields:
-            text = merged(text, fields)
-        self._native = self._open(block_size, text, seed)
+            given = merged(given, fields)
+        self._native = self._open(block_size, given, seed)
         self._block_size = int(block_size)
 
     def _open(self, block_size: int, config: str | None, seed: int | None) -> _native.Router:
@@ -172,9 +178,6 @@ class Router:
             InvalidArgument: a malformed endpoint, overlapping port ranges, another block size, a value out of range.
             DuplicateWorker: the id is registered with other endpoints.
         """
-        for name, labels in (("taints", taints), ("adapters", adapters)):
-            if isinstance(labels, str):
-                raise TypeError(f"{name}: expected an iterable of str, got str")
         self._native.add_worker(
             worker_id,
             dp_start,
@@ -186,8 +189,8 @@ class Router:
             block_size,
             max_num_batched_tokens,
             total_kv_blocks,
-            tuple(taints),
-            tuple(adapters),
+            tuple(several(taints, "taints")),
+            tuple(several(adapters, "adapters")),
             _endpoints(query, "query"),
         )
 
@@ -375,11 +378,8 @@ class Router:
         self, prompts: Iterable[Tokens], request_ids: Iterable[str | None] | None, asked: dict[str, Any]
     ) -> list[tuple[int, int, int] | int | Exception]:
         """Ask for each prompt; those that wait have a ticket."""
-        for name, value in (("prompts", prompts), ("request_ids", request_ids)):
-            if isinstance(value, (str, bytes)):
-                raise TypeError(f"{name}: expected an iterable, got {type(value).__name__}")
-        each = tuple(prompts)
-        ids = (None,) * len(each) if request_ids is None else tuple(request_ids)
+        each = tuple(several(prompts, "prompts"))
+        ids = (None,) * len(each) if request_ids is None else tuple(several(request_ids, "request_ids"))
         unknown = asked.keys() - _NO_REQUEST.keys() | asked.keys() & {"request_id", "token_ids"}
         if unknown:
             raise TypeError(f"best_workers() got an unexpected keyword argument {sorted(unknown)[0]!r}")
@@ -504,7 +504,7 @@ class Router:
 
         Blocks of the lower tiers follow those of the device, with their ``storage_tier``.
         """
-        return self._native.dump_events()
+        return interruptible(self._native.dump_events)
 
     def load_events(self, json: str | bytes | Sequence[Mapping[str, Any]]) -> None:
         """Apply a dump of :meth:`dump_events`, lower tiers included. Each block gets one reference.
@@ -518,7 +518,7 @@ class Router:
             WorkerNotFound: an event names a rank that is not registered; nothing was applied.
             EventRefused: an event contradicts what its rank holds; those before it stay applied.
         """
-        self._native.load_events(document(json, "json"))
+        interruptible(self._native.load_events, document(json, "json"))
 
     def replicate(
         self,
@@ -551,13 +551,18 @@ class Router:
             InvalidArgument: a malformed endpoint, neither `bind` nor `connect`, or a second call.
             CannotConnect: `bind` cannot be bound.
         """
-        if isinstance(connect, str):
-            raise TypeError("connect: expected an iterable of str, got str")
-        fields = {"connect": list(connect), "model": model, "group": group, "peer_timeout_secs": peer_timeout}
+        if isinstance(peer_timeout, bool) or not isinstance(peer_timeout, (int, float)):
+            raise TypeError(f"peer_timeout: expected a number, got {type(peer_timeout).__name__} ({peer_timeout!r})")
+        fields = {
+            "connect": texts(connect, "connect"),
+            "model": text(model, "model"),
+            "group": text(group, "group"),
+            "peer_timeout_secs": peer_timeout,
+        }
         if bind is not None:
-            fields["bind"] = bind
+            fields["bind"] = text(bind, "bind")
         if replica_id is not None:
-            fields["id"] = replica_id
+            fields["id"] = integer(replica_id, "replica_id", low=1)
         joined = decode(self._native.replicate(encode(fields, "replicate")))
         return joined["bind"], joined["id"]
 
@@ -571,7 +576,7 @@ class Router:
         Raises:
             FileError: the file cannot be written, or what is there is no regular file (an ``OSError``).
         """
-        self._native.save(os.fspath(path))
+        interruptible(self._native.save, path_text(path))
 
     def load(self, path: str | os.PathLike[str]) -> int:
         """Start warm with a file of :meth:`save`; call it before the workers are added.
@@ -590,7 +595,7 @@ class Router:
             SnapshotRefused: the file is foreign, of another version or block size, torn or corrupt. The router is as
                 it was.
         """
-        return self._native.load(os.fspath(path))
+        return interruptible(self._native.load, path_text(path))
 
     def health(self) -> list[RankHealth]:
         """Tell for every rank how complete the router's view of its cache is, and why.
@@ -682,11 +687,14 @@ def packed_ranges(value: Iterable[tuple[int, int]] | None) -> bytes | None:
     if value is None:
         return None
     flat = array("I")
-    for start, end in value:
+    for pair in several(value, "shared_ranges"):
         try:
+            start, end = pair
             flat.extend((start, end))
         except OverflowError:
-            raise InvalidArgument(f"shared_ranges: ({start}, {end}), expected ints in 0 .. 2**32-1") from None
+            raise InvalidArgument(f"shared_ranges: {shown(pair)}, expected ints in 0 .. 2**32-1") from None
+        except (TypeError, ValueError):
+            raise TypeError(f"shared_ranges: expected pairs of int, got {shown(pair)}") from None
     return flat.tobytes()
 
 

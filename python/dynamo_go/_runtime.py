@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._call import AsyncResponseStream
+from ._checks import expect, integer, shown
 from ._context import Context
 from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
 from ._hub import Hub
@@ -103,7 +104,7 @@ class DistributedRuntime:
         parts = path.removeprefix("dyn://").split(".")
         if len(parts) != 3 or not all(parts):
             raise InvalidArgument(
-                f"Invalid endpoint path {path!r}. Expected format: 'namespace.component.endpoint' "
+                f"Invalid endpoint path {shown(path)}. Expected format: 'namespace.component.endpoint' "
                 "or 'dyn://namespace.component.endpoint'"
             )
         return Endpoint(self, ".".join(parts))
@@ -181,6 +182,7 @@ class Endpoint:
         self._hub.check()
         if not callable(handler):
             raise TypeError(f"handler: expected an asynchronous generator function, got {type(handler).__name__}")
+        expect(graceful_shutdown, bool, "graceful_shutdown")
         profile = self._profile()
         worker_id = profile.worker_id
         if self._hub.serves(self._path, worker_id):
@@ -302,7 +304,7 @@ class Client:
     ) -> AsyncResponseStream:
         """Call one worker. Raises ``WorkerNotFound`` if it does not serve."""
         self._hub.check()
-        instance = self._hub.instance(self._path, instance_id)
+        instance = self._hub.instance(self._path, integer(instance_id, "instance_id"))
         if instance is None:
             raise WorkerNotFound(f"instance_id={instance_id} does not serve {self._path!r}")
         return await self._call(instance, request, annotated, context)._begun()
@@ -325,7 +327,8 @@ class Client:
     def _call(
         self, instance: Instance | Remote, request: Any, annotated: bool, context: Context | None
     ) -> AsyncResponseStream:
-        call = instance.call(request, context or Context(), _CLIENT_BUFFER, _Annotate() if annotated else _Plain())
+        known = Context() if context is None else expect(context, Context, "context")
+        call = instance.call(request, known, _CLIENT_BUFFER, _Annotate() if annotated else _Plain())
         return AsyncResponseStream(call)
 
 
@@ -378,7 +381,7 @@ def _check_plane(argument: str, value: object) -> None:
     if value in elsewhere:
         raise NotImplementedError(f"{argument}={value!r} is not implemented: only {_listed(existing)} exists")
     if value not in existing:
-        raise InvalidArgument(f"{complaint.format(value)}. Valid values: {_listed((*existing, *elsewhere))}")
+        raise InvalidArgument(f"{complaint.format(value[:80])}. Valid values: {_listed((*existing, *elsewhere))}")
 
 
 def _listed(words: tuple[str, ...]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import operator
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._checks import integer
 from ._errors import DynamoError
+from ._signals import interruptible
 from ._stream import ItemStream
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ class Mocker:
             Closed: the engine was closed.
         """
         options = {
-            "max_tokens": operator.index(max_tokens),
-            "response_buffer_size": operator.index(response_buffer_size),
+            "max_tokens": integer(max_tokens, "max_tokens"),
+            "response_buffer_size": integer(response_buffer_size, "response_buffer_size"),
         }
         return ItemStream(self._native.generate(token_ids, json.dumps(options)))
 
     def close(self) -> None:
-        """Stop the engine; its requests end. Closing again does nothing."""
-        self._native.close()
+        """Stop the engine; its requests end. Closing again does nothing; an interrupt leaves it to close by itself."""
+        interruptible(self._native.close)
 
     def __enter__(self) -> Mocker:
         return self

@@ -65,9 +65,7 @@ static PyObject *reader_next(reader_object *self, PyObject *timeout) {
   NEW_ERROR(error);
   size_t count;
   dgo_status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = dgo.stream_next(self->handle, timeout_ms, &buffer, NULL, MOST_BATCHES, &count, &error);
-  Py_END_ALLOW_THREADS
+  if (stream_wait(self->handle, timeout_ms, &buffer, NULL, MOST_BATCHES, &count, &status, &error) < 0) return NULL;
   if (status == DGO_TIMEOUT) {
     memcpy(self->state, error.message, sizeof self->state);
     Py_RETURN_NONE;

@@ -18,6 +18,7 @@ static PyMethodDef functions[] = {
     {"sequence_hashes", sequence_hashes, METH_O, NULL},
     {"decode_batch", (PyCFunction)(void (*)(void))decode_batch, METH_FASTCALL, NULL},
     {"config_check", config_check, METH_O, NULL},
+    {"log", log_lines, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

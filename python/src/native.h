@@ -170,6 +170,10 @@ PyObject *batch_submit(dgo_router router, PyObject *prompts, PyObject *request_i
 /* stream_make: an object that owns a stream; NULL with an exception, and the stream is closed. */
 PyObject *stream_make(dgo_stream handle);
 
+/* stream_wait: dgo_stream_next without the GIL, in slices. 0, or -1 with what a signal handler raised meanwhile. */
+int stream_wait(dgo_stream handle, uint32_t timeout_ms, dgo_buffer *items, size_t *ends, size_t capacity, size_t *count,
+                dgo_status *status, dgo_error *error);
+
 /* ---- msgpack.c ---- */
 
 typedef struct {
@@ -216,5 +220,6 @@ PyObject *block_hashes(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *sequence_hashes(PyObject *module, PyObject *value);
 PyObject *decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *config_check(PyObject *module, PyObject *config);
+PyObject *log_lines(PyObject *module, PyObject *level);
 
 #endif

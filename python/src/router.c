@@ -88,8 +88,11 @@ static int strings_get(PyObject *tuple, const char *name, dgo_string **memory, s
     return -1;
   }
   *count = (size_t)n;
-  for (Py_ssize_t i = 0; i < n; i++)
-    if (to_string(PyTuple_GET_ITEM(tuple, i), name, &(*memory)[i]) < 0) return -1;
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *item = PyTuple_GET_ITEM(tuple, i);
+    if (item == Py_None) PyErr_Format(PyExc_TypeError, "%s: expected str, got None", name);
+    if (item == Py_None || to_string(item, name, &(*memory)[i]) < 0) return -1;
+  }
   return 0;
 }
 

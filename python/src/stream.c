@@ -27,6 +27,22 @@ static void stream_dealloc(stream_object *self) {
   Py_DECREF(type);
 }
 
+/* How long one slice of a wait takes: a signal is noticed after it. */
+enum { SLICE_MS = 50 };
+
+int stream_wait(dgo_stream handle, uint32_t timeout_ms, dgo_buffer *items, size_t *ends, size_t capacity, size_t *count,
+                dgo_status *status, dgo_error *error) {
+  for (;;) {
+    uint32_t slice = timeout_ms > SLICE_MS && timeout_ms <= DGO_WAIT_MS_MAX ? SLICE_MS : timeout_ms;
+    Py_BEGIN_ALLOW_THREADS
+    *status = dgo.stream_next(handle, slice, items, ends, capacity, count, error);
+    Py_END_ALLOW_THREADS
+    timeout_ms -= slice;
+    if (*status != DGO_TIMEOUT || timeout_ms == 0) return 0;
+    if (PyErr_CheckSignals() < 0) return -1;
+  }
+}
+
 /* How many items one take() gives at most: a loop has other things to do, too. */
 enum { MOST_ITEMS = 1024 };
 
@@ -50,9 +66,7 @@ static PyObject *stream_take(stream_object *self, PyObject *timeout) {
   NEW_ERROR(error);
   size_t ends[MOST_ITEMS], count = 0;
   dgo_status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = dgo.stream_next(self->handle, timeout_ms, &items, ends, MOST_ITEMS, &count, &error);
-  Py_END_ALLOW_THREADS
+  if (stream_wait(self->handle, timeout_ms, &items, ends, MOST_ITEMS, &count, &status, &error) < 0) return NULL;
   if (status == DGO_TIMEOUT) return PyList_New(0);
   if (status == DGO_ENDED) Py_RETURN_NONE;
   if (status != DGO_OK) return raise_status(status, &error);
@@ -88,6 +102,18 @@ static PyObject *stream_close(stream_object *self, PyObject *Py_UNUSED(unused)) 
   status = dgo.stream_close(self->handle, &error);
   Py_END_ALLOW_THREADS
   return none_or(status, &error);
+}
+
+/* log(level: str): a Stream of the log's lines from that level on, each a JSON object; None for "off". The one before ends. */
+PyObject *log_lines(PyObject *Py_UNUSED(module), PyObject *level) {
+  dgo_string text;
+  if (to_string(level, "level", &text) < 0 || library_load() < 0) return NULL;
+  dgo_stream lines = 0;
+  NEW_ERROR(error);
+  dgo_status status = dgo.log(text.data, text.size, &lines, &error);
+  if (status != DGO_OK) return raise_status(status, &error);
+  if (lines != 0) return stream_make(lines);
+  Py_RETURN_NONE;
 }
 
 #define METHOD(function) (PyCFunction)(void (*)(void))(function)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import inspect
 import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import tracemalloc
 import urllib.request
@@ -20,6 +23,7 @@ from typing import Any, cast
 
 import numpy
 import pytest
+from kit import BLOCK, collect, make_router, serve
 
 import dynamo_go
 from dynamo_go import Closed, InvalidArgument, Router, _errors, _native, compute_block_hash_for_seq
@@ -345,6 +349,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@functools.cache
 def leak_cases() -> dict[str, Callable[[], object]]:
     router = Router(4)
     for worker in range(70):  # more rows than fit the extension's own memory
@@ -403,6 +408,10 @@ def leak_cases() -> dict[str, Callable[[], object]]:
         **batch_cases(router, tokens, fails),
         **tree_cases(fails),
         **stream_cases(fails),
+        **file_cases(router, fails),
+        **publisher_cases(fails),
+        **waiting_cases(router),
+        **runtime_cases(),
     }
 
 
@@ -469,6 +478,145 @@ def stream_cases(fails: Fails) -> dict[str, Callable[[], object]]:
     }
 
 
+def file_cases(router: Router, fails: Fails) -> dict[str, Callable[[], object]]:
+    held = Router(4)
+    held.add_worker(1)
+    blocks = [{"block_hash": n, "tokens_hash": n} for n in range(1, 100)]
+    held.apply_event(1, {"data": {"stored": {"blocks": blocks}}})
+    path = Path(tempfile.mkdtemp(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))) / "saved"
+    held.save(path)
+    dump = held.dump_events()
+
+    def load() -> None:
+        with Router(4) as other:
+            other.load(path)
+
+    def load_events() -> None:
+        with Router(4) as other:
+            other.add_worker(1)
+            other.load_events(dump)
+
+    def replicate() -> None:
+        with Router(4) as other:
+            other.replicate("tcp://127.0.0.1:0", ["tcp://127.0.0.1:1"])
+
+    def log() -> None:
+        dynamo_go.configure_logging("error")
+        dynamo_go.configure_logging("off")
+
+    def follow() -> None:
+        router.add_worker(1000, kv_events="tcp://127.0.0.1:1", replay="tcp://127.0.0.1:2")
+        router.remove_worker(1000)
+
+    return {
+        "save": lambda: held.save(path),
+        "load": load,
+        "load events": load_events,
+        "replicate": replicate,
+        "followed worker": follow,
+        "metrics": lambda: router.metrics(),
+        "save fails": fails(lambda: held.save("/nowhere/x")),
+        "load fails": fails(lambda: held.load("/nowhere/x")),
+        "load of what is foreign fails": fails(lambda: held.load(__file__)),
+        "load events fails": fails(lambda: held.load_events("{")),
+        "replicate fails": fails(lambda: held.replicate("nonsense")),
+        "removal fails": fails(lambda: held.remove_worker(9)),
+        "log": log,
+        "log fails": fails(lambda: _native.log("x")),
+        "library": lambda: (_native.version(), _native.abi_version(), _native.statuses()),
+        "payload": lambda: _native.decode_batch(
+            bytes.fromhex("93cb41d954fc401000009191b0416c6c426c6f636b73436c656172656400"), 1
+        ),
+    }
+
+
+def publisher_cases(fails: Fails) -> dict[str, Callable[[], object]]:
+    publisher = dynamo_go.KvEventPublisher("tcp://127.0.0.1:0", 1, 4, buffer_steps=10)
+    tokens = list(range(16))
+
+    def publish() -> None:
+        publisher.publish_stored(tokens, [4] * 4, [1, 2, 3, 4], lora_name="l", cache_salt="c")
+        publisher.publish_removed([4, 3, 2, 1])
+        publisher.publish_cleared()
+
+    return {
+        "publish": publish,
+        "publisher": lambda: publisher.info(),
+        "publish fails": fails(lambda: publisher.publish_stored(tokens, [4] * 4, [1, 2, 3, 4], parent_hash=77)),
+        "publish of tokens fails": fails(lambda: publisher.publish_stored([-1] * 4, [4], [1])),
+        "removal of no hash fails": fails(lambda: publisher.publish_removed(["a"])),  # type: ignore[list-item]
+        "new publisher": lambda: dynamo_go.KvEventPublisher("tcp://127.0.0.1:0", 1, 4).shutdown(),
+        "new publisher fails": fails(lambda: dynamo_go.KvEventPublisher("nonsense", 1, 4)),
+        "new mocker": lambda: Mocker().close(),
+        "new mocker fails": fails(lambda: Mocker(block_size=0)),
+        "clear of no rank fails": fails(lambda: publisher._outlet._native.cleared(9)),  # type: ignore[attr-defined]
+    }
+
+
+def waiting_cases(router: Router) -> dict[str, Callable[[], object]]:
+    full = Router(4, dynamo_go.KvRouterConfig(router_queue_threshold=0.0))
+    full.add_worker(1)
+    full.best_worker([1] * 64, request_id="first")
+    reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
+    engine = Mocker(inter_token_ms=0, speedup=1000)
+
+    def times_out() -> None:
+        with pytest.raises(dynamo_go.Timeout):
+            full.best_worker([1] * 64, timeout=0.001)
+
+    def tickets() -> None:
+        ticket = full._submit(token_ids=[1] * 64)
+        assert isinstance(ticket, int) and full._native.take(ticket) is None
+        full._native.cancel(ticket)
+        full._native.ready_fd()
+        full._native.ready()
+
+    def read() -> None:
+        other = _native.EventReader("tcp://127.0.0.1:1", None, None)
+        other.next(0)
+        other.state()
+        other.close()
+
+    def stopped() -> None:
+        stream = engine.generate([1, 2], 3)._native
+        stream.cancel(True)
+        stream.close()
+
+    return {
+        "timeout": times_out,
+        "tickets": tickets,
+        "read": lambda: (reader.next(0), reader.state()),
+        "new reader": read,
+        "stopped stream": stopped,
+    }
+
+
+def runtime_cases() -> dict[str, Callable[[], object]]:
+    loop = asyncio.new_event_loop()
+
+    async def cycle() -> None:
+        runtime = dynamo_go.DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+        endpoint = serve(runtime)
+        publisher = dynamo_go.KvEventPublisher(endpoint, None, BLOCK)
+        publisher.publish_stored([1] * BLOCK, [BLOCK], [1])
+        async with make_router(runtime) as router:
+            await collect(await router.generate([1] * BLOCK, "m"))
+            await router.best_worker([1], request_id="a")
+            await router.mark_prefill_complete("a")
+            await router.free("a")
+            await router.best_workers([[1]])
+            await router.get_potential_loads([1])
+            await router.get_overlap_scores([1])
+            await router.explain([1])
+            await router.metrics()
+        await collect(await (await endpoint.client()).round_robin(1))
+        publisher.shutdown()
+        runtime.shutdown()
+        await asyncio.sleep(0)
+
+    return {"runtime": lambda: loop.run_until_complete(cycle())}
+
+
 # Calls that make and end objects, or texts of 70 rows: fewer.
 SLOW = {
     "state",
@@ -482,6 +630,22 @@ SLOW = {
     "stream",
     "stream dropped",
     "info",
+    "save",
+    "load",
+    "load events",
+    "replicate",
+    "followed worker",
+    "metrics",
+    "log",
+    "publisher",
+    "new publisher",
+    "new publisher fails",
+    "new mocker",
+    "new mocker fails",
+    "timeout",
+    "new reader",
+    "stopped stream",
+    "runtime",
 }
 CALLS = int(os.environ.get("DGO_LEAK_CALLS", "2000"))
 
@@ -508,6 +672,31 @@ def test_calls_leak_nothing(name: str) -> None:
         call()
     assert after - before < 20_000, "Python objects"
     assert resident() - held < 10 << 20, "memory of the process"
+
+
+def test_every_function_of_the_extension_has_a_leak_case() -> None:
+    called = set()
+
+    def note(frame: object, event: str, function: Any) -> None:
+        if event == "c_call":
+            called.add(function.__qualname__)
+
+    for case in leak_cases().values():
+        sys.setprofile(note)
+        threading.setprofile(note)  # some calls are another thread's
+        try:
+            case()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    functions = {
+        f"{name}.{method}" if inspect.isclass(value) else name
+        for name, value in vars(_native).items()
+        if callable(value) and not name.startswith("_") and name not in ("Answer", "Runtime")
+        for method in (vars(value) if inspect.isclass(value) else [name])
+        if not method.startswith("_")
+    }
+    assert functions - called == {"Router.generate"}  # it needs a deployment, as all of Runtime does
 
 
 def test_arguments_keep_their_reference_counts() -> None:
