@@ -54,7 +54,9 @@ class Deployment:
         self._clients: dict[str, _Client] = {}
         self._serving: dict[str, dict[int, Instance]] = {}
         self._services: dict[Instance, int] = {}
-        self._ending: set[int] = set()  # services that are not closed yet
+        self._ending: dict[
+            int, asyncio.TimerHandle
+        ] = {}  # services that are not closed yet, and when they are at the latest
         self._waiters: set[asyncio.Future[None]] = set()
         fd = self.native.fd()
         loop.add_reader(fd, _drain, weakref.ref(self), loop, fd)
@@ -118,13 +120,14 @@ class Deployment:
         self._serving.get(instance.path, {}).pop(instance.worker_id, None)
         service = self._services.pop(instance, None)
         if service is not None:
-            self._ending.add(service)
+            self._ending[service] = self.loop.call_later(_LEAVE_SECONDS, self.native.end, service, True)
             self.native.end(service, bool(instance._calls))
-            self.loop.call_later(_LEAVE_SECONDS, self.native.end, service, True)
 
     def ended(self, service: int) -> None:
         """Hear that nothing of a worker is left."""
-        self._ending.discard(service)
+        timer = self._ending.pop(service, None)
+        if timer is not None:
+            timer.cancel()
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:

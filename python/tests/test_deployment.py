@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import BLOCK, PATH, run, until
+from kit import BLOCK, PATH, echo, run, until
 
 from dynamo_go import (
     Cancelled,
@@ -546,3 +546,25 @@ def test_endpoint_type() -> None:
         assert type(join().endpoint(PATH)) is Endpoint
 
     run(main())
+
+
+def test_a_runtime_that_ended_keeps_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_FILE_KV", str(tmp_path))
+
+    async def main() -> None:
+        for _ in range(10):
+            runtime: Any = DistributedRuntime(asyncio.get_running_loop(), "file", "tcp")
+            runtime.endpoint("a.b.c").serve_endpoint(echo)
+            runtime.shutdown()
+            while runtime._hub._ending or runtime._hub._services:
+                await asyncio.sleep(0.001)
+            del runtime
+        gc.collect()
+
+    run(main())
+    before = len(os.listdir("/proc/self/fd"))
+    loop = asyncio.new_event_loop()  # one that goes on: nothing is let go because it ends
+    loop.run_until_complete(main())
+    after = len(os.listdir("/proc/self/fd"))
+    loop.close()
+    assert after - before < 10
