@@ -31,6 +31,7 @@ func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
 	if e == nil || !misaligned(unsafe.Pointer(e), unsafe.Alignof(*e)) && e.struct_size == C.uint32_t(unsafe.Sizeof(*e)) {
 		usable, status = true, C.DGO_OK
 		if err := body(); err != nil {
+			usable = false // unless report ends
 			status = report(e, err)
 		}
 	}
@@ -39,10 +40,11 @@ func call(e *C.dgo_error, body func() error) (status C.dgo_status) {
 }
 
 // recovered reports a panic.
-func recovered(e *C.dgo_error, usable bool, cause any) C.dgo_status {
-	if !usable {
-		return C.DGO_INVALID_ARGUMENT
+func recovered(e *C.dgo_error, usable bool, cause any) (status C.dgo_status) {
+	if status = C.DGO_INVALID_ARGUMENT; !usable {
+		return status
 	}
+	defer func() { _ = recover() }() // e cannot be written to, after all
 	journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	return report(e, fmt.Errorf("%w: %v", errPanic, cause))
 }

@@ -51,6 +51,14 @@ static void errors(void) {
     CHECK((error.message[n - 3] & 0xf0) == 0xe0 || (error.message[n - 1] & 0x80) == 0);
     STATUS(DGO_OK, dgo_router_close(live, NULL));
   }
+
+  dgo_error *constant = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(constant != MAP_FAILED);
+  constant->struct_size = sizeof *constant;
+  CHECK(mprotect(constant, 4096, PROT_READ) == 0);
+  STATUS(DGO_INVALID_ARGUMENT, dgo_router_close(12345, constant));
+  STATUS(DGO_INVALID_ARGUMENT, dgo_compute_sequence_hashes((void *)nowhere, 1, (void *)nowhere, constant));
+  CHECK(munmap(constant, 4096) == 0);
 }
 
 static void construction(void) {
