@@ -614,7 +614,23 @@ def runtime_cases() -> dict[str, Callable[[], object]]:
         runtime.shutdown()
         await asyncio.sleep(0)
 
-    return {"runtime": lambda: loop.run_until_complete(cycle())}
+    directory = tempfile.mkdtemp()
+
+    async def deployment() -> None:
+        os.environ["DYN_FILE_KV"] = directory
+        runtime: Any = dynamo_go.DistributedRuntime(asyncio.get_running_loop(), "file", "tcp")
+        endpoint = serve(runtime)
+        client = await endpoint.client()
+        await client.wait_for_instances()
+        await collect(await client.round_robin({"token_ids": [1]}))
+        runtime.shutdown()
+        while runtime._hub._services or runtime._hub._ending:
+            await asyncio.sleep(0.001)
+
+    return {
+        "runtime": lambda: loop.run_until_complete(cycle()),
+        "deployment": lambda: loop.run_until_complete(deployment()),
+    }
 
 
 # Calls that make and end objects, or texts of 70 rows: fewer.
@@ -646,6 +662,7 @@ SLOW = {
     "new reader",
     "stopped stream",
     "runtime",
+    "deployment",
 }
 CALLS = int(os.environ.get("DGO_LEAK_CALLS", "2000"))
 
