@@ -56,6 +56,7 @@ given = {
     ("Router", "add_worker"): [1, 0, 1, None, None, None, None, None, None, None, (), (), None],
     ("Router", "remove_worker"): [1], ("Router", "apply_event"): [1, b'{"data":"cleared"}', False],
     ("Router", "best_worker"): [[1], *rest], ("Router", "submit"): [[1], *rest],
+    ("Router", "generate"): [b"\\x80", None, [1], *rest],
     ("Router", "submit_many"): [([1],), None, (None,), *rest[2:]], ("Router", "answer"): [None, [1], *rest],
     ("Router", "wait"): [1], ("Router", "take"): [1], ("Router", "cancel"): [1], ("Router", "explain"): [[1], *rest],
     ("Router", "overlap_scores"): [[1], None, None, None, None], ("Router", "potential_loads"): [[1], None, None, None],
@@ -194,6 +195,7 @@ async def handler(request, context):
     yield {"token_ids": [1]}
     await asyncio.sleep(1000)
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 3600  # a loaded machine is no fault
     runtime = DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
     runtime.endpoint("a.b.c").serve_endpoint(handler)
     router = KvRouter(runtime.endpoint("a.b.c"), 16, KvRouterConfig(router_queue_threshold=0.0))
