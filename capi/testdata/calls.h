@@ -276,8 +276,8 @@ static void abuse(const function *f) {
   untouched();
 }
 
-/* repeat: many calls, and many that are refused, in hardly more memory. The first half as many again warm up: a garbage-collected
- * heap grows to its working size. What counts is the least of what is seen in the last quarter, against the beginning. */
+/* repeat: many calls, and many that are refused, in hardly more memory. The first half as many again warm up, and 100 more: a
+ * garbage-collected heap grows to its working size, and an index by huge pages. What counts is the least of what is seen in the last quarter, against the beginning. */
 static void repeat(const function *f, int calls, long bound) {
   int pick[MOST_PARAMETERS] = {0};
   if (f->rare) calls /= 100;
@@ -285,7 +285,7 @@ static void repeat(const function *f, int calls, long bound) {
     if (wrong && f->wrong < 0) continue;
     if (wrong) pick[f->wrong] = 1;
     long before = 0, after = LONG_MAX;
-    for (int n = -calls / 2; n < calls; n++) {
+    for (int n = -calls / 2 - 100; n < calls; n++) {
       if (n == 0) before = resident();
       once(f, pick);
       CHECK(wrong == (last != DGO_OK) || f->before == more); /* which ends at some time */
