@@ -283,7 +283,8 @@ def test_events_of_an_engine_that_comes_later() -> None:
         complete(engine, list(range(16)))
         assert events.next()["token_ids"] == list(range(16))
         assert events.told() == f"events: connected to {addresses['kv_events']}\n"
-    assert events.told().startswith("events: connection lost: ")
+    # Who looks late finds that trying again failed, too.
+    assert events.told().startswith(("events: connection lost: ", "events: cannot connect: "))
     assert events.end(signal.SIGTERM)[0] == 0
 
 
