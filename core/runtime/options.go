@@ -24,6 +24,10 @@ type Options struct {
 	Inhibit     time.Duration // how long a Client leaves an instance alone that could not be reached or broke; 5 s
 	TCP         tcp.Options
 	CallHome    callhome.Options
+
+	// Requests is the request plane that services are reached by, and instances that are not reached by tcp. nil: tcp alone. It is the runtime's from
+	// now on, and closed with it.
+	Requests plane.Requests
 }
 
 func (o Options) filled() Options {

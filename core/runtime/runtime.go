@@ -18,7 +18,7 @@ import (
 type Runtime struct {
 	store  discovery.Store
 	opts   Options
-	pool   *tcp.Pool
+	tcp    *tcp.Plane
 	server server
 
 	mu        sync.Mutex // guards the rest
@@ -29,7 +29,7 @@ type Runtime struct {
 // New joins a deployment. The store is the runtime's from now on, and closed with it.
 func New(store discovery.Store, o Options) *Runtime {
 	o = o.filled()
-	r := &Runtime{store: store, opts: o, pool: tcp.NewPool(o.TCP)}
+	r := &Runtime{store: store, opts: o, tcp: tcp.NewPlane(o.RequestHost, o.RequestPort, o.TCP)}
 	r.server.init(r)
 	return r
 }
@@ -52,7 +52,9 @@ func (r *Runtime) Close() error {
 	r.mu.Unlock()
 	err := r.store.Close()
 	r.server.close()
-	r.pool.Close()
+	for _, p := range r.planes() {
+		p.Close()
+	}
 	if responses != nil {
 		responses.Close()
 	}
@@ -126,7 +128,8 @@ func (r *Runtime) Call(ctx context.Context, to *discovery.Instance, q *Request) 
 		return nil, err
 	}
 	control := plane.Control{ID: q.ID, Codec: to.Codec, Response: p.Response(), Metadata: q.Metadata}
-	if err := r.send(ctx, to, q.ID, plane.AppendMessage(nil, control.Encode(), body)); err != nil {
+	m := plane.Message{ID: q.ID, Payload: plane.AppendMessage(nil, control.Encode(), body), Begun: p.Begun()}
+	if err := r.send(ctx, to, &m); err != nil {
 		p.Cancel()
 		return nil, err
 	}
@@ -134,9 +137,20 @@ func (r *Runtime) Call(ctx context.Context, to *discovery.Instance, q *Request) 
 }
 
 // send has a request carried to an instance.
-func (r *Runtime) send(ctx context.Context, to *discovery.Instance, id string, payload []byte) error {
-	if to.TCP == "" {
-		return fmt.Errorf("%w: instance %d of %s is reached by a request plane that is not supported", plane.ErrCannotConnect, to.ID, to.Name)
+func (r *Runtime) send(ctx context.Context, to *discovery.Instance, m *plane.Message) error {
+	switch {
+	case to.TCP != "":
+		return r.tcp.Send(ctx, to, m)
+	case to.NATS != "" && r.opts.Requests != nil:
+		return r.opts.Requests.Send(ctx, to, m)
 	}
-	return r.pool.Send(ctx, to.TCP, id, payload)
+	return fmt.Errorf("%w: instance %d of %s is reached by request plane \"nats\", this process by \"tcp\" only", plane.ErrCannotConnect, to.ID, to.Name)
+}
+
+// planes are the request planes.
+func (r *Runtime) planes() []plane.Requests {
+	if r.opts.Requests == nil {
+		return []plane.Requests{r.tcp}
+	}
+	return []plane.Requests{r.opts.Requests, r.tcp}
 }

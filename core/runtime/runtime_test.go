@@ -249,7 +249,7 @@ func TestSilentWorker(t *testing.T) {
 	require.NoError(t, err)
 	p, err := l.Expect(i.Codec, false)
 	require.NoError(t, err)
-	require.NoError(t, r.send(ctx, &i, "id", []byte("no message")), "it is acknowledged before it is read")
+	require.NoError(t, r.send(ctx, &i, &plane.Message{ID: "id", Payload: []byte("no message")}), "it is acknowledged before it is read")
 	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	_, err = p.Wait(short)

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/callhome"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
-	"github.com/dynamo-go/dynamo-go/core/runtime/tcp"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
@@ -52,7 +50,7 @@ type Service struct {
 	instance discovery.Instance
 	handler  Handler
 	plain    bool
-	path     string
+	stop     func()          // of the request plane
 	ctx      context.Context // ends with its calls
 	cancel   context.CancelFunc
 
@@ -69,13 +67,13 @@ func (e *Endpoint) Serve(h Handler, o ServeOptions) (*Service, error) {
 	if o.ID == 0 {
 		o.ID = r.ID()
 	}
-	s := &Service{r: r, handler: h, plain: o.Plain, path: instancePath(e.Name, o.ID)}
+	s := &Service{r: r, handler: h, plain: o.Plain}
+	s.instance = discovery.Instance{Name: e.Name, ID: o.ID, Codec: r.opts.Codec, DeviceType: o.DeviceType}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	address, err := r.server.add(s)
-	if err != nil {
+	if err := r.server.add(s); err != nil {
+		s.cancel()
 		return nil, err
 	}
-	s.instance = discovery.Instance{Name: e.Name, ID: o.ID, TCP: address + "/" + s.path, Codec: r.opts.Codec, DeviceType: o.DeviceType}
 	if !o.Unlisted {
 		if err := s.Register(); err != nil {
 			s.Close(false)
@@ -83,12 +81,6 @@ func (e *Endpoint) Serve(h Handler, o ServeOptions) (*Service, error) {
 		}
 	}
 	return s, nil
-}
-
-// instancePath is what requests for an instance are addressed to.
-func instancePath(n discovery.Name, id uint64) string {
-	field := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "%", "%25"), "/", "%2F") }
-	return discovery.Hex(id) + "/" + field(n.Namespace) + "/" + field(n.Component) + "/" + field(n.Endpoint)
 }
 
 // Instance is what the service is registered as.
@@ -138,85 +130,110 @@ type server struct {
 	mu       sync.Mutex // guards the rest
 	closed   bool
 	running  int
-	listener *tcp.Listener // nil until the first service
-	services map[string]*Service
+	refusing int
+	services map[*Service]struct{}
 }
 
-func (v *server) init(r *Runtime) { v.r, v.services = r, make(map[string]*Service) }
+func (v *server) init(r *Runtime) { v.r, v.services = r, make(map[*Service]struct{}) }
 
-// add gives the address of the listener, which knows the service from now on.
-func (v *server) add(s *Service) (address string, err error) {
+// add has the request plane know a service from now on.
+func (v *server) add(s *Service) (err error) {
+	if s.stop, err = v.r.planes()[0].Serve(&s.instance, s); err != nil {
+		return err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case v.closed:
-		return "", plane.ErrClosed
-	case v.services[s.path] != nil:
-		return "", fmt.Errorf("%w: %s is served already", plane.ErrInvalidArgument, s.path)
+	if v.closed {
+		s.stop()
+		return plane.ErrClosed
 	}
-	o := &v.r.opts
-	if v.listener == nil {
-		l, err := tcp.Listen(net.JoinHostPort(o.RequestHost, strconv.Itoa(o.RequestPort)), o.TCP, v.take)
-		if err != nil {
-			return "", err
-		}
-		v.listener = l
-	}
-	v.services[s.path] = s
-	return net.JoinHostPort(o.RequestHost, strconv.Itoa(v.listener.Addr().Port)), nil
+	v.services[s] = struct{}{}
+	return nil
 }
 
 func (v *server) remove(s *Service) {
+	s.stop()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.services[s.path] == s {
-		delete(v.services, s.path)
-	}
+	delete(v.services, s)
 }
 
 func (v *server) close() {
 	v.mu.Lock()
 	v.closed = true
-	listener := v.listener
-	var services []*Service
-	for _, s := range v.services {
-		services = append(services, s)
-	}
+	services := slices.Collect(maps.Keys(v.services))
 	v.mu.Unlock()
 	for _, s := range services {
 		s.Close(false)
 	}
-	if listener != nil {
-		listener.Close()
-	}
 }
 
-// take takes a request, or refuses it.
-func (v *server) take(q tcp.Request) error {
+// begin counts a request that is to run.
+func (v *server) begin() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.services[q.Path]
-	switch {
-	case s == nil:
-		return fmt.Errorf("unknown endpoint %.256s", q.Path)
-	case v.running >= v.r.opts.MaxRequests:
+	if v.running >= v.r.opts.MaxRequests {
 		return fmt.Errorf("%w: %d requests run", plane.ErrOverloaded, v.running)
 	}
+	v.running++
+	return nil
+}
+
+func (v *server) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.running--
+}
+
+// Take takes a request, or refuses it. It is for the request plane.
+func (s *Service) Take(payload []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.New("the endpoint is shutting down")
 	}
-	v.running++
+	if err := s.r.server.begin(); err != nil {
+		return err
+	}
+	s.calls.Go(func() {
+		defer s.r.server.end()
+		s.answer(payload)
+	})
+	return nil
+}
+
+// maxRefusing bounds the callers that are told of a refusal at a time; others have to find out by themselves.
+const maxRefusing = 64
+
+// Refuse tells a caller that its request is refused, by the response that it waits for. It is for the request plane.
+func (s *Service) Refuse(payload []byte, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := &s.r.server
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.closed || v.refusing >= maxRefusing {
+		return
+	}
+	v.refusing++
 	s.calls.Go(func() {
 		defer func() {
 			v.mu.Lock()
-			v.running--
-			v.mu.Unlock()
+			defer v.mu.Unlock()
+			v.refusing--
 		}()
-		s.answer(q.Payload)
+		header, _, err := plane.SplitMessage(payload)
+		if err != nil {
+			return
+		}
+		control, err := plane.DecodeControl(header)
+		if err != nil {
+			return
+		}
+		if sender, err := callhome.Dial(s.ctx, &control, s.plain, s.r.opts.CallHome); err == nil {
+			_ = sender.Begin(plane.FailureOf(why))
+		}
 	})
-	return nil
 }
 
 // answer runs the handler. A request that cannot be read has nobody to be told.

@@ -73,7 +73,7 @@ var imports = map[string][]string{
 	"core/runtime/discovery/file":      {"core/runtime/discovery"},
 	"core/runtime/discovery/storetest": {"core/runtime/discovery"},
 	"core/runtime/plane":               {"core/runtime/discovery", "core/wire"},
-	"core/runtime/tcp":                 {"core/runtime/plane"},
+	"core/runtime/tcp":                 {"core/runtime/discovery", "core/runtime/plane"},
 	"core/runtime/callhome":            {"core/runtime/discovery", "core/runtime/plane", "core/wire"},
 	"core/mocker":                      {"core/block", "core/publish", "core/stream"},
 	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},

@@ -126,6 +126,7 @@ func (l *Listener) greet(c net.Conn) {
 	if err == nil && p != nil && h.StreamType == "response" {
 		delete(l.expected, h.Subject)
 		p.conn <- accepted{c, r}
+		close(p.begun)
 		l.mu.Unlock()
 		return
 	}
@@ -166,12 +167,13 @@ type Pending struct {
 	codec   string
 	plain   bool
 	conn    chan accepted
+	begun   chan struct{} // closed when the worker has connected
 	gone    chan struct{} // the listener was closed
 }
 
 // Expect prepares for a response with items in a codec; plain ones are not annotated. Errors: plane.ErrClosed.
 func (l *Listener) Expect(codec string, plain bool) (*Pending, error) {
-	p := &Pending{l: l, subject: rand.Text(), codec: codec, plain: plain, conn: make(chan accepted, 1), gone: make(chan struct{})}
+	p := &Pending{l: l, subject: rand.Text(), codec: codec, plain: plain, conn: make(chan accepted, 1), begun: make(chan struct{}), gone: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -185,6 +187,9 @@ func (l *Listener) Expect(codec string, plain bool) (*Pending, error) {
 func (p *Pending) Response() plane.Response {
 	return plane.Response{Address: p.l.address, Subject: p.subject}
 }
+
+// Begun is closed when the worker has connected.
+func (p *Pending) Begun() <-chan struct{} { return p.begun }
 
 // Cancel gives the response up.
 func (p *Pending) Cancel() {

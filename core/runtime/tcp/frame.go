@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
@@ -89,21 +88,4 @@ func readAck(r io.Reader) (refusal string, err error) {
 	}
 	b, err := plane.ReadBytes(r, int(size))
 	return string(b), err
-}
-
-// The refusals of Dynamo's workers.
-const (
-	overloaded  = "Server overloaded: "
-	unavailable = "Server unavailable: "
-)
-
-// refused gives the error of a refusal, nil if there is none.
-func refused(ack string) error {
-	switch {
-	case ack == "":
-		return nil
-	case strings.HasPrefix(ack, strings.TrimSpace(overloaded)):
-		return fmt.Errorf("%w: %s", plane.ErrOverloaded, ack)
-	}
-	return fmt.Errorf("%w: %s", plane.ErrUnavailable, ack)
 }

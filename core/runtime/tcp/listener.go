@@ -167,12 +167,5 @@ func (l *Listener) next(r *bufio.Reader) (refusal string, err error) {
 	if err != nil {
 		return "", err
 	}
-	switch err := l.handler(q); {
-	case err == nil:
-		return "", nil
-	case errors.Is(err, plane.ErrOverloaded):
-		return overloaded + err.Error(), nil
-	default:
-		return unavailable + err.Error(), nil
-	}
+	return plane.Refusal(l.handler(q)), nil
 }

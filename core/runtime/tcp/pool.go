@@ -206,7 +206,7 @@ func (c *conn) read() error {
 		c.waiting[0] = nil
 		c.waiting = c.waiting[1:]
 		c.mu.Unlock()
-		answer <- refused(ack)
+		answer <- plane.Refused(ack)
 	}
 }
 
