@@ -68,13 +68,13 @@ func (k *KvRouter) start(e *runtime.Endpoint, replicas bool) (err error) {
 		return err
 	}
 	k.members.sync()
-	k.metrics, err = event.Subscribe(k.r.Store(), k.name, wire.TopicMetrics, event.Options{Take: k.heard})
+	k.metrics, err = event.Subscribe(k.r.Link(), k.name, wire.TopicMetrics, event.Options{Take: k.heard})
 	if err != nil {
 		return err
 	}
 	if replicas {
 		err = k.router.Share(func(sink replica.Sink) (router.Mesh, error) {
-			return event.NewMesh(k.r.Store(), k.r.EventHost(), k.name, sink)
+			return event.NewMesh(k.r.Link(), k.name, sink)
 		})
 	}
 	if err == nil {

@@ -450,7 +450,7 @@ func TestMetrics(t *testing.T) {
 	r := newRuntime(t)
 	w := newWorker(t, r, 7, plainCard)
 	k := start(t, r, router.DefaultConfig())
-	p, err := event.NewPublisher(r.Store(), "127.0.0.1", endpoint(t, r).Name, wire.TopicMetrics, 0)
+	p, err := event.NewPublisher(r.Link(), endpoint(t, r).Name, wire.TopicMetrics, 0)
 	require.NoError(t, err)
 	defer p.Close()
 	await(t, "it is heard", func() bool {

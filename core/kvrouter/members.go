@@ -178,7 +178,7 @@ func (m *members) describe(id uint64, w *member, adapters []string) router.Worke
 		MaxNumBatchedTokens: c.MaxNumBatchedTokens, TotalKVBlocks: c.TotalKVBlocks, Taints: c.Taints, Adapters: adapters,
 		Stream: func(rank uint32) feed.Stream {
 			r := worker.Rank{ID: id, DPRank: rank}
-			w.streams[r] = event.NewRankStream(r, c.EnableLocalIndexer, m.k.ask)
+			w.streams[r] = event.NewRankStream(m.k.r.Link(), r, c.EnableLocalIndexer, m.k.ask)
 			return w.streams[r]
 		},
 	}
@@ -195,12 +195,12 @@ func (m *members) follow(workers map[uint64]*member) {
 			continue
 		}
 		c, ok := channels[s.Publisher]
-		if !ok || c.ZMQ == "" {
+		if !ok {
 			continue
 		}
 		rank := worker.Rank{ID: s.WorkerID, DPRank: s.DPRank}
 		ambiguous[rank] = ambiguous[rank] || found[rank] != nil
-		found[rank] = &event.Source{Publisher: s.Publisher, ZMQ: c.ZMQ, Recovery: s.Recovery}
+		found[rank] = &event.Source{Channel: c, Recovery: s.Recovery}
 	}
 	for _, w := range workers {
 		for rank, stream := range w.streams {

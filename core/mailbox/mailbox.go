@@ -190,7 +190,7 @@ func (m *Mailbox) loadPublisher(e *runtime.Endpoint) (*event.Publisher, error) {
 	if p := m.loads[e.Name]; p != nil {
 		return p, nil
 	}
-	p, err := event.NewPublisher(m.r.Store(), m.r.EventHost(), e.Name, wire.TopicMetrics, 0)
+	p, err := event.NewPublisher(m.r.Link(), e.Name, wire.TopicMetrics, 0)
 	if err == nil {
 		m.loads[e.Name] = p
 	}

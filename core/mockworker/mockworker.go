@@ -68,7 +68,7 @@ func (w *Worker) start(e *runtime.Endpoint, cfg mocker.Config) (err error) {
 	if w.engine, err = mocker.New(cfg); err != nil {
 		return err
 	}
-	if w.metrics, err = event.NewPublisher(r.Store(), r.EventHost(), e.Name, wire.TopicMetrics, 0); err != nil {
+	if w.metrics, err = event.NewPublisher(r.Link(), e.Name, wire.TopicMetrics, 0); err != nil {
 		return err
 	}
 	w.running.Go(w.tell)

@@ -28,6 +28,8 @@ type Options struct {
 	// Requests is the request plane that services are reached by, and instances that are not reached by tcp. nil: tcp alone. It is the runtime's from
 	// now on, and closed with it.
 	Requests plane.Requests
+	// Events is the event plane that is published on, and followed besides ZeroMQ. nil: ZeroMQ alone.
+	Events plane.Events
 }
 
 func (o Options) filled() Options {

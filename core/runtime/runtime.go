@@ -40,8 +40,10 @@ func (r *Runtime) ID() uint64 { return r.store.ID() }
 // Store is where the deployment's records are.
 func (r *Runtime) Store() discovery.Store { return r.store }
 
-// EventHost is the address that events are published under.
-func (r *Runtime) EventHost() string { return r.opts.EventHost }
+// Link is where events are published and found.
+func (r *Runtime) Link() plane.Link {
+	return plane.Link{Store: r.store, Host: r.opts.EventHost, Bus: r.opts.Events}
+}
 
 // Close ends all that was started: services at once (close them before to end them gracefully), calls, and the store. Clients are their owners' to
 // close. It is idempotent.

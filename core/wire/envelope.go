@@ -219,6 +219,19 @@ func AppendSequences(dst []byte, events []SequenceEvent) ([]byte, error) {
 	return dst, nil
 }
 
+// AppendSequenceEvent appends the payload of a replica message that is a single event, as the event plane has it over NATS. Errors: ErrSequence.
+func AppendSequenceEvent(dst []byte, e *SequenceEvent) ([]byte, error) {
+	if err := e.check(); err != nil {
+		return dst, err
+	}
+	before := len(dst)
+	dst = appendEvent(dst, e)
+	if size := len(dst) - before; size > MaxSequenceBytes {
+		return dst[:before], fmt.Errorf("%w: %d bytes, at most %d", ErrSequence, size, MaxSequenceBytes)
+	}
+	return dst, nil
+}
+
 // DecodeAll reads a replica message of the event plane, a list of events in a map or a single one, and gives each to take: valid for the call
 // only. Those before one that is malformed were given. Errors: ErrSequence.
 func (d *SequenceDecoder) DecodeAll(payload []byte, take func(*SequenceEvent)) error {

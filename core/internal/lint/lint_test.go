@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"core/internal/dynamotest":         {},
 	"core/engine":                      {},
 	"core/runtime":                     {"core/runtime/callhome", "core/runtime/discovery", "core/runtime/plane", "core/runtime/tcp", "core/wire"},
-	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/wire", "core/worker", "core/zmq"},
+	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/runtime/plane", "core/wire", "core/worker", "core/zmq"},
 	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
 	"core/mockworker":                  {"core/block", "core/mocker", "core/publish", "core/runtime", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire", "core/worker"},
 	"core/kvrouter":                    {"core/feed", "core/replica", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},

@@ -15,6 +15,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -26,6 +27,12 @@ var (
 	scope = discovery.Name{Namespace: "ns", Component: "comp", Endpoint: "generate"}
 	rank  = worker.Rank{ID: 1<<64 - 1, DPRank: 3}
 )
+
+func link(store discovery.Store) plane.Link { return plane.Link{Store: store, Host: "127.0.0.1"} }
+
+func channel(publisher uint64, zmq string) discovery.Channel {
+	return discovery.Channel{Scope: scope, Topic: wire.TopicKVEvents, Publisher: publisher, ZMQ: zmq}
+}
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -50,7 +57,7 @@ func TestSubscription(t *testing.T) {
 	defer store.Close()
 	var mu sync.Mutex
 	got, gone := map[uint64][]string{}, []uint64{}
-	s, err := Subscribe(store, scope, "topic", Options{
+	s, err := Subscribe(link(store), scope, "topic", Options{
 		Take: func(e *wire.Envelope) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -64,15 +71,15 @@ func TestSubscription(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer s.Close()
-	a, err := NewPublisher(store, "127.0.0.1", scope, "topic", 0)
+	a, err := NewPublisher(link(store), scope, "topic", 0)
 	require.NoError(t, err)
 	require.Less(t, a.ID(), uint64(1)<<53)
-	b, err := NewPublisher(store, "127.0.0.1", scope, "topic", 7)
+	b, err := NewPublisher(link(store), scope, "topic", 7)
 	require.NoError(t, err)
 	defer b.Close()
-	_, err = NewPublisher(store, "127.0.0.1", scope, "topic", 7)
+	_, err = NewPublisher(link(store), scope, "topic", 7)
 	require.ErrorIs(t, err, discovery.ErrExists)
-	other, err := NewPublisher(store, "127.0.0.1", scope, "topics", 0)
+	other, err := NewPublisher(link(store), scope, "topics", 0)
 	require.NoError(t, err)
 	defer other.Close()
 	await(t, "both are connected", func() bool { return a.Subscribers() == 1 && b.Subscribers() == 1 })
@@ -141,10 +148,10 @@ func TestMesh(t *testing.T) {
 	store := discovery.NewMemory()
 	defer store.Close()
 	var sinks [2]sink
-	a, err := NewMesh(store, "127.0.0.1", scope, &sinks[0])
+	a, err := NewMesh(link(store), scope, &sinks[0])
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := NewMesh(store, "127.0.0.1", scope, &sinks[1])
+	b, err := NewMesh(link(store), scope, &sinks[1])
 	require.NoError(t, err)
 	await(t, "they hear each other", func() bool { return a.Stats().Listeners == 2 && b.Stats().Listeners == 2 })
 	added := wire.SequenceEvent{Kind: wire.SequenceAdded, RequestID: "x", Worker: rank, HasSequences: true, Sequences: []block.SequenceHash{1, 1 << 63}, PrefillTokens: 5}
@@ -198,7 +205,7 @@ func kv(id uint64) event.Event {
 func TestRankStream(t *testing.T) {
 	store := discovery.NewMemory()
 	defer store.Close()
-	s := NewRankStream(rank, true, nil)
+	s := NewRankStream(plane.Link{}, rank, true, nil)
 	next := func() feed.StreamEvent {
 		select {
 		case e := <-s.Events():
@@ -213,8 +220,8 @@ func TestRankStream(t *testing.T) {
 	require.ErrorIs(t, err, errNobody)
 
 	pub := hostile(t, store, wire.TopicKVEvents, 7)
-	s.Follow(&Source{Publisher: 7, ZMQ: pub.Addr()})
-	s.Follow(&Source{Publisher: 7, ZMQ: pub.Addr()})
+	s.Follow(&Source{Channel: channel(7, pub.Addr())})
+	s.Follow(&Source{Channel: channel(7, pub.Addr())})
 	for next().Kind != zmq.Connected {
 	}
 	await(t, "subscribed", func() bool { return pub.Stats().Subscribers == 1 })
@@ -247,7 +254,7 @@ func TestRankStream(t *testing.T) {
 		require.Empty(t, e.Events)
 	}
 	second := hostile(t, store, wire.TopicKVEvents, 9)
-	s.Follow(&Source{Publisher: 9, ZMQ: second.Addr()})
+	s.Follow(&Source{Channel: channel(9, second.Addr())})
 	require.Equal(t, zmq.Disconnected, next().Kind)
 	for next().Kind != zmq.Connected {
 	}
@@ -264,7 +271,7 @@ func TestRankStreamQueries(t *testing.T) {
 	var answer []byte
 	var asked event.RangeQuery
 	failure := errors.New("not reached")
-	s := NewRankStream(rank, true, func(_ context.Context, to *discovery.Instance, query []byte) ([]byte, error) {
+	s := NewRankStream(plane.Link{}, rank, true, func(_ context.Context, to *discovery.Instance, query []byte) ([]byte, error) {
 		if to.TCP != "there" {
 			return nil, failure
 		}
@@ -273,7 +280,7 @@ func TestRankStreamQueries(t *testing.T) {
 		return answer, err
 	})
 	defer s.Close()
-	s.Follow(&Source{Publisher: 7, ZMQ: "tcp://127.0.0.1:1", Recovery: &discovery.Instance{TCP: "there"}})
+	s.Follow(&Source{Channel: channel(7, "tcp://127.0.0.1:1"), Recovery: &discovery.Instance{TCP: "there"}})
 	query := func(a *event.RangeAnswer) (*event.RangeAnswer, error) {
 		answer = wire.AppendRangeAnswer(nil, rank.ID, a)
 		publisher, got, err := s.Query(context.Background(), &event.RangeQuery{WorkerID: rank.ID, DPRank: rank.DPRank, HasStart: true, Start: 4})
@@ -300,7 +307,7 @@ func TestRankStreamQueries(t *testing.T) {
 	require.ErrorIs(t, err, wire.ErrRange)
 	_, err = query(&event.RangeAnswer{Kind: event.RangeDump, Events: []event.Event{kv(1)}})
 	require.ErrorIs(t, err, wire.ErrRange)
-	s.Follow(&Source{Publisher: 7, ZMQ: "tcp://127.0.0.1:1", Recovery: &discovery.Instance{TCP: "elsewhere"}})
+	s.Follow(&Source{Channel: channel(7, "tcp://127.0.0.1:1"), Recovery: &discovery.Instance{TCP: "elsewhere"}})
 	_, err = query(&event.RangeAnswer{Kind: event.RangeDump})
 	require.ErrorIs(t, err, failure)
 }

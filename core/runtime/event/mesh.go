@@ -6,6 +6,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
@@ -16,20 +17,27 @@ type Mesh struct {
 	sub  *Subscription
 	sink replica.Sink
 
+	encode func(dst []byte, events []wire.SequenceEvent) ([]byte, error)
+
 	published, unsent, applied, echoes, otherRouter, malformed, gone, panics atomic.Uint64
 
 	mu      sync.Mutex
 	routers map[uint64]uint64 // who publishes, by publisher; one router each
 }
 
-// NewMesh joins the routers of an endpoint. Errors: those of binding and of the store.
-func NewMesh(store discovery.Store, host string, scope discovery.Name, sink replica.Sink) (*Mesh, error) {
-	pub, err := NewPublisher(store, host, scope, wire.TopicSequences, 0)
+// NewMesh joins the routers of an endpoint. Errors: those of NewPublisher and of the store.
+func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, error) {
+	pub, err := NewPublisher(l, scope, wire.TopicSequences, 0)
 	if err != nil {
 		return nil, err
 	}
-	m := &Mesh{pub: pub, sink: sink, routers: make(map[uint64]uint64)}
-	m.sub, err = Subscribe(store, scope, wire.TopicSequences, Options{Take: m.take, Gone: m.lose})
+	m := &Mesh{pub: pub, sink: sink, encode: wire.AppendSequences, routers: make(map[uint64]uint64)}
+	if l.Bus != nil { // Dynamo has one event a message there, and a list of them over ZeroMQ
+		m.encode = func(dst []byte, events []wire.SequenceEvent) ([]byte, error) {
+			return wire.AppendSequenceEvent(dst, &events[0])
+		}
+	}
+	m.sub, err = Subscribe(l, scope, wire.TopicSequences, Options{Take: m.take, Gone: m.lose})
 	if err != nil {
 		pub.Close()
 		return nil, err
@@ -44,7 +52,7 @@ func (m *Mesh) ID() uint64 { return m.pub.ID() }
 func (m *Mesh) Publish(e *wire.SequenceEvent) {
 	mine := *e
 	mine.RouterID = m.pub.ID()
-	payload, err := wire.AppendSequences(make([]byte, 0, 256+9*len(e.Sequences)), []wire.SequenceEvent{mine})
+	payload, err := m.encode(make([]byte, 0, 256+9*len(e.Sequences)), []wire.SequenceEvent{mine})
 	if err != nil {
 		m.unsent.Add(1)
 		return
@@ -56,9 +64,10 @@ func (m *Mesh) Publish(e *wire.SequenceEvent) {
 
 // Stats counts.
 func (m *Mesh) Stats() replica.Stats {
+	out := m.pub.out.Stats()
 	return replica.Stats{
-		Connected: m.sub.Connected(), Listeners: m.pub.Subscribers(), Published: m.published.Load(), Unsent: m.unsent.Load(),
-		Dropped: m.pub.pub.Stats().Dropped, Applied: m.applied.Load(), Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),
+		Connected: m.sub.Connected(), Listeners: out.Subscribers, Published: m.published.Load(), Unsent: m.unsent.Load(),
+		Dropped: out.Dropped, Applied: m.applied.Load(), Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),
 		Malformed: m.malformed.Load() + m.sub.Malformed(), Gone: m.gone.Load(), Panics: m.panics.Load(),
 	}
 }

@@ -3,23 +3,21 @@ package event
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
-	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
 // Publisher sends the messages of a topic. All methods are safe for concurrent use.
 type Publisher struct {
 	store discovery.Store
-	scope discovery.Name
+	key   discovery.Key
 	topic string
 	id    uint64
-	pub   *zmq.Pub
+	out   plane.Outlet
 
 	mu       sync.Mutex // guards that messages leave in the order of their numbers
 	sequence uint64
@@ -28,23 +26,25 @@ type Publisher struct {
 // RandomPublisher draws an id, of 53 bits as Dynamo's are.
 func RandomPublisher() uint64 { return rand.Uint64()&(1<<53-1) | 1 }
 
-// NewPublisher binds to a free port of all addresses, and tells of it under host. id 0: one is drawn. Errors: those of binding and of the store.
-func NewPublisher(store discovery.Store, host string, scope discovery.Name, topic string, id uint64) (*Publisher, error) {
+// NewPublisher opens a way out for a topic, and tells of it. id 0: one is drawn. Errors: those of the event plane and of the store.
+func NewPublisher(l plane.Link, scope discovery.Name, topic string, id uint64) (*Publisher, error) {
 	if id == 0 {
 		id = RandomPublisher()
 	}
-	pub, err := zmq.ListenPub("tcp://*:0", zmq.Options{})
+	c := discovery.Channel{Scope: scope, Topic: topic, Publisher: id}
+	var out plane.Outlet
+	var err error
+	if l.Bus != nil {
+		out, err = l.Bus.Open(&c)
+	} else {
+		out, err = openZMQ(l.Host, &c)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("event plane: %w", err)
 	}
-	p := &Publisher{store: store, scope: scope, topic: topic, id: id, pub: pub}
-	bound, err := zmq.ParseEndpoint(pub.Addr())
-	if err == nil {
-		c := discovery.Channel{Scope: scope, Topic: topic, Publisher: id, ZMQ: "tcp://" + net.JoinHostPort(host, strconv.Itoa(int(bound.Port)))}
-		err = store.Create(discovery.ChannelKey(scope, topic, id), c.Encode())
-	}
-	if err != nil {
-		pub.Close()
+	p := &Publisher{store: l.Store, key: discovery.ChannelKey(scope, topic, id), topic: topic, id: id, out: out}
+	if err := l.Store.Create(p.key, c.Encode()); err != nil {
+		out.Close()
 		return nil, err
 	}
 	return p, nil
@@ -59,14 +59,14 @@ func (p *Publisher) Publish(payload []byte) error {
 	defer p.mu.Unlock()
 	e := wire.Envelope{Publisher: p.id, Sequence: p.sequence, PublishedMS: uint64(time.Now().UnixMilli()), Topic: p.topic, Payload: payload}
 	p.sequence++
-	return p.pub.Publish(wire.EventFrames(&e)...)
+	return p.out.Send(&e)
 }
 
-// Subscribers are those that are connected now.
-func (p *Publisher) Subscribers() int { return p.pub.Stats().Subscribers }
+// Subscribers are those that are connected now; -1: the event plane does not tell.
+func (p *Publisher) Subscribers() int { return p.out.Stats().Subscribers }
 
 // Close ends it, in discovery too. It is idempotent.
 func (p *Publisher) Close() {
-	_ = p.store.Delete(discovery.ChannelKey(p.scope, p.topic, p.id)) // it may be deleted, or the store closed
-	p.pub.Close()
+	_ = p.store.Delete(p.key) // it may be deleted, or the store closed
+	p.out.Close()
 }

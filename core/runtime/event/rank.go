@@ -10,6 +10,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -17,13 +18,12 @@ import (
 
 // Source is a publisher of a rank's KV events.
 type Source struct {
-	Publisher uint64
-	ZMQ       string              // where it publishes
-	Recovery  *discovery.Instance // whom to ask for what was missed; nil: nobody
+	Channel  discovery.Channel   // of the publisher
+	Recovery *discovery.Instance // whom to ask for what was missed; nil: nobody
 }
 
 func (s *Source) same(o *Source) bool {
-	return s == o || s != nil && o != nil && s.Publisher == o.Publisher && s.ZMQ == o.ZMQ && (s.Recovery == nil) == (o.Recovery == nil) &&
+	return s == o || s != nil && o != nil && s.Channel == o.Channel && (s.Recovery == nil) == (o.Recovery == nil) &&
 		(s.Recovery == nil || *s.Recovery == *o.Recovery)
 }
 
@@ -33,6 +33,7 @@ type Ask func(ctx context.Context, to *discovery.Instance, query []byte) ([]byte
 var (
 	errNobody = errors.New("nobody publishes the rank's events")
 	errNoAsk  = errors.New("the rank's publisher has no local indexer")
+	errPlane  = errors.New("the rank's publisher is on an event plane that this process is not on")
 	errOther  = errors.New("another publisher takes over")
 )
 
@@ -40,6 +41,7 @@ var (
 //
 // Dynamo numbers events from 1, and feeds from 0: so numbers are one less here.
 type RankStream struct {
+	link    plane.Link
 	rank    worker.Rank
 	queries bool
 	ask     Ask
@@ -59,8 +61,8 @@ var _ feed.Stream = (*RankStream)(nil)
 const eventQueue = 256
 
 // NewRankStream follows nobody yet. queries: the rank's publishers have local indexers.
-func NewRankStream(rank worker.Rank, queries bool, ask Ask) *RankStream {
-	s := &RankStream{rank: rank, queries: queries, ask: ask, events: make(chan feed.StreamEvent, eventQueue), wake: make(chan struct{}, 1)}
+func NewRankStream(l plane.Link, rank worker.Rank, queries bool, ask Ask) *RankStream {
+	s := &RankStream{link: l, rank: rank, queries: queries, ask: ask, events: make(chan feed.StreamEvent, eventQueue), wake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.run)
 	return s
@@ -118,7 +120,7 @@ func (s *RankStream) Query(ctx context.Context, q *event.RangeQuery) (uint64, *e
 	if err != nil {
 		return 0, nil, err
 	}
-	return source.Publisher, a, ours(a)
+	return source.Channel.Publisher, a, ours(a)
 }
 
 // ours gives an answer our numbers. A publisher without any event says so as a state of nothing after 0.
@@ -144,12 +146,15 @@ func ours(a *event.RangeAnswer) error {
 func (s *RankStream) run() {
 	defer close(s.events)
 	for s.ctx.Err() == nil {
-		source := s.current()
-		if source != nil {
-			s.follow(source)
-			continue
+		why := errNobody
+		if source := s.current(); source != nil {
+			if in := follow(&s.link, &source.Channel, zmq.Options{}); in != nil {
+				s.follow(source, in)
+				continue
+			}
+			why = errPlane
 		}
-		if !s.emit(feed.StreamEvent{Kind: zmq.Disconnected, Err: errNobody}, 0) {
+		if !s.emit(feed.StreamEvent{Kind: zmq.Disconnected, Err: why}, 0) {
 			return
 		}
 		select {
@@ -160,9 +165,8 @@ func (s *RankStream) run() {
 }
 
 // follow hands on what a publisher sends, until it is to be another one.
-func (s *RankStream) follow(source *Source) {
-	sub := zmq.Subscribe(source.ZMQ, []string{wire.TopicKVEvents}, zmq.Options{MaxMessage: wire.MaxEnvelopeBytes})
-	defer sub.Close()
+func (s *RankStream) follow(source *Source, in plane.Inlet) {
+	defer in.Close()
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -173,31 +177,31 @@ func (s *RankStream) follow(source *Source) {
 			}
 			s.emit(feed.StreamEvent{Kind: zmq.Disconnected, Err: errOther}, 0)
 			return
-		case e, ok := <-sub.Events():
-			if !ok {
-				return
-			}
-			x, size := feed.StreamEvent{Kind: e.Kind, Err: e.Err}, 0
-			if e.Kind == zmq.Message {
-				x.Events, x.Err = s.decode(e.Frames, source.Publisher)
-				size = len(e.Frames[len(e.Frames)-1])
-			}
-			if !s.emit(x, size) {
+		case e, ok := <-in.Events():
+			if !ok || !s.emit(s.told(&e), e.Size) {
 				return
 			}
 		}
 	}
 }
 
-func (s *RankStream) decode(frames [][]byte, publisher uint64) ([]event.Event, error) {
-	e, err := wire.ParseEventFrames(frames)
-	if err != nil {
-		return nil, err
+// told is what a feed is told of an event.
+func (s *RankStream) told(e *plane.Event) feed.StreamEvent {
+	switch e.Kind {
+	case plane.Connected:
+		return feed.StreamEvent{Kind: zmq.Connected}
+	case plane.Disconnected:
+		return feed.StreamEvent{Kind: zmq.Disconnected, Err: e.Err}
 	}
-	if e.Publisher != publisher {
-		return nil, fmt.Errorf("%w: of publisher %d, expected %d", wire.ErrEnvelope, e.Publisher, publisher)
+	x := feed.StreamEvent{Kind: zmq.Message, Err: e.Err}
+	if e.Err == nil {
+		x.Events, x.Err = s.decode(e.Envelope.Payload)
 	}
-	events, err := wire.DecodeKVEvents(e.Payload, s.rank)
+	return x
+}
+
+func (s *RankStream) decode(payload []byte) ([]event.Event, error) {
+	events, err := wire.DecodeKVEvents(payload, s.rank)
 	if err != nil {
 		return nil, err
 	}

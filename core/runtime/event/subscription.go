@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -24,7 +25,7 @@ type Options struct {
 // Subscription follows all publishers of a topic.
 type Subscription struct {
 	opts      Options
-	topic     string
+	link      plane.Link
 	view      *discovery.View
 	stop      chan struct{}
 	once      sync.Once
@@ -34,15 +35,12 @@ type Subscription struct {
 }
 
 // Subscribe begins to follow. Errors: those of the store.
-func Subscribe(store discovery.Store, scope discovery.Name, topic string, o Options) (*Subscription, error) {
-	view, err := store.Watch(discovery.EventChannels, discovery.TopicPrefix(scope, topic))
+func Subscribe(l plane.Link, scope discovery.Name, topic string, o Options) (*Subscription, error) {
+	view, err := l.Store.Watch(discovery.EventChannels, discovery.TopicPrefix(scope, topic))
 	if err != nil {
 		return nil, err
 	}
-	if o.ZMQ.MaxMessage == 0 {
-		o.ZMQ.MaxMessage = wire.MaxEnvelopeBytes
-	}
-	s := &Subscription{opts: o, topic: topic, view: view, stop: make(chan struct{})}
+	s := &Subscription{opts: o, link: l, view: view, stop: make(chan struct{})}
 	s.running.Go(s.run)
 	return s, nil
 }
@@ -64,24 +62,24 @@ func (s *Subscription) Close() {
 
 // followed is one publisher.
 type followed struct {
-	sub  *zmq.Subscriber
-	zmq  string
-	done chan struct{}
+	in      plane.Inlet
+	channel discovery.Channel
+	done    chan struct{}
 }
 
 func (s *Subscription) run() {
 	all := make(map[uint64]*followed)
 	defer func() {
 		for _, f := range all {
-			f.sub.Close()
+			f.in.Close()
 			<-f.done
 		}
 	}()
 	for {
 		wanted := Channels(s.view)
 		for id, f := range all {
-			if c, ok := wanted[id]; !ok || c.ZMQ != f.zmq {
-				f.sub.Close()
+			if c, ok := wanted[id]; !ok || c != f.channel {
+				f.in.Close()
 				<-f.done
 				delete(all, id)
 				if s.opts.Gone != nil {
@@ -90,8 +88,11 @@ func (s *Subscription) run() {
 			}
 		}
 		for id, c := range wanted {
-			if all[id] == nil && c.ZMQ != "" && len(all) < maxPublishers {
-				all[id] = s.follow(c)
+			if all[id] != nil || len(all) >= maxPublishers {
+				continue
+			}
+			if f := s.follow(c); f != nil {
+				all[id] = f
 			}
 		}
 		select {
@@ -114,27 +115,30 @@ func Channels(view *discovery.View) map[uint64]discovery.Channel {
 }
 
 func (s *Subscription) follow(c discovery.Channel) *followed {
-	f := &followed{sub: zmq.Subscribe(c.ZMQ, []string{s.topic}, s.opts.ZMQ), zmq: c.ZMQ, done: make(chan struct{})}
+	in := follow(&s.link, &c, s.opts.ZMQ)
+	if in == nil {
+		return nil
+	}
+	f := &followed{in: in, channel: c, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		up := false
-		for e := range f.sub.Events() {
+		for e := range f.in.Events() {
 			switch e.Kind {
-			case zmq.Connected:
+			case plane.Connected:
 				up = true
 				s.connected.Add(1)
-			case zmq.Disconnected:
+			case plane.Disconnected:
 				if up {
 					s.connected.Add(-1)
 				}
 				up = false
-			case zmq.Message:
-				env, err := wire.ParseEventFrames(e.Frames)
-				if err != nil || env.Publisher != c.Publisher || env.Topic != s.topic {
+			case plane.Arrived:
+				if e.Err != nil {
 					s.malformed.Add(1)
 					continue
 				}
-				s.opts.Take(&env)
+				s.opts.Take(&e.Envelope)
 			}
 		}
 		if up {

@@ -71,7 +71,7 @@ func New(e *runtime.Endpoint, c Config) (*Source, error) {
 		instance := s.service.Instance()
 		record.Recovery = &instance
 	}
-	if s.out, err = event.NewPublisher(r.Store(), r.EventHost(), e.Name, wire.TopicKVEvents, id); err == nil {
+	if s.out, err = event.NewPublisher(r.Link(), e.Name, wire.TopicKVEvents, id); err == nil {
 		err = s.store.Create(s.key, record.Encode())
 	}
 	if err != nil {
