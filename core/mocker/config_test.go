@@ -58,16 +58,18 @@ func TestPromptTokens(t *testing.T) {
 		`[1, 2,3]`:        {1, 2, 3},
 		` [ [ 7 , 8 ] ] `: {7, 8},
 		`[0, 4294967295]`: {0, 4294967295},
+		`"ab t999"`:       {97, 98, 999},
+		`["\u00e4"]`:      {0xc3, 0xa4},
 	} {
 		var p promptTokens
 		require.NoError(t, p.UnmarshalJSON([]byte(text)), text)
 		require.Equal(t, want, p, text)
 	}
 	for text, fault := range map[string]string{
-		`"hello"`:         "no tokenizer",
-		`7`:               "no tokenizer",
-		`{"a": [1]}`:      "no tokenizer",
-		`["a", "b"]`:      `prompt[0] is "a"`,
+		`7`:               "prompt is 7, must be a text or a list",
+		`{"a": [1]}`:      "must be a text or a list",
+		`["a", "b"]`:      "several texts",
+		`["a", 1]`:        "prompt is not a text",
 		`[1, -2]`:         "prompt[1] is -2",
 		`[1.0]`:           "prompt[0] is 1.0",
 		`[1e3]`:           "prompt[0] is 1e3",

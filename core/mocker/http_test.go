@@ -40,8 +40,9 @@ func post(t *testing.T, m *Mocker, body string) (int, string) {
 	return r.StatusCode, string(text)
 }
 
+// whole asks for an answer with its token ids.
 func whole(t *testing.T, m *Mocker, body string) completion {
-	status, text := post(t, m, body)
+	status, text := post(t, m, `{"return_token_ids": true, `+body[1:])
 	require.Equal(t, http.StatusOK, status, text)
 	var c completion
 	require.NoError(t, json.Unmarshal([]byte(text), &c))
@@ -93,7 +94,7 @@ func TestStreamedCompletion(t *testing.T) {
 	want := whole(t, m, `{"prompt": [5,6,7,8,9], "max_tokens": 20}`).Choices[0].TokenIDs
 	for _, usage := range []bool{false, true} {
 		status, text := post(t, m, fmt.Sprintf(
-			`{"prompt": [5,6,7,8,9], "max_tokens": 20, "stream": true, "stream_options": {"include_usage": %v}}`, usage))
+			`{"prompt": [5,6,7,8,9], "max_tokens": 20, "stream": true, "return_token_ids": true, "stream_options": {"include_usage": %v}}`, usage))
 		require.Equal(t, http.StatusOK, status)
 		chunks := events(t, text)
 		if usage {
@@ -118,7 +119,7 @@ func TestStreamedCompletion(t *testing.T) {
 
 func TestCoalescedTokensShareAChunk(t *testing.T) {
 	m := start(t, func(c *Config) { c.Speedup, c.CoalesceMS = 1, 10_000 })
-	_, text := post(t, m, `{"prompt": [1], "max_tokens": 100, "stream": true}`)
+	_, text := post(t, m, `{"prompt": [1], "max_tokens": 100, "stream": true, "return_token_ids": true}`)
 	got := 0
 	chunks := events(t, text)
 	for _, c := range chunks {
@@ -136,16 +137,19 @@ func TestBadRequestsGetOpenAIErrors(t *testing.T) {
 		kind   string
 		words  string
 	}{
-		``:                                   {400, "invalid_request_error", "completion request"},
-		`{`:                                  {400, "invalid_request_error", "completion request"},
-		`[]`:                                 {400, "invalid_request_error", "completion request: it must be an object, got array"},
-		`{}`:                                 {400, "invalid_request_error", "prompt is missing"},
-		`{"prompt": []}`:                     {400, "invalid_request_error", "prompt is missing"},
-		`{"prompt": "text"}`:                 {400, "invalid_request_error", "no tokenizer"},
-		`{"prompt": [1], "max_tokens": 0}`:   {400, "invalid_request_error", "max_tokens is 0"},
-		`{"prompt": [1], "max_tokens": -5}`:  {400, "invalid_request_error", "max_tokens is -5"},
-		`{"prompt": [1], "max_tokens": 1.5}`: {400, "invalid_request_error", "max_tokens must be an integer, got number 1.5"},
-		`{"prompt": [1], "max_tokens": 301}`: {400, "invalid_request_error", "at most 300"},
+		``:                                     {400, "invalid_request_error", "completion request"},
+		`{`:                                    {400, "invalid_request_error", "completion request"},
+		`[]`:                                   {400, "invalid_request_error", "completion request: it must be an object, got array"},
+		`{}`:                                   {400, "invalid_request_error", "prompt is missing"},
+		`{"prompt": []}`:                       {400, "invalid_request_error", "prompt is missing"},
+		`{"prompt": true}`:                     {400, "invalid_request_error", "must be a text or a list"},
+		`{"prompt": ["a", "b"]}`:               {400, "invalid_request_error", "several texts"},
+		`{"prompt": ""}`:                       {400, "invalid_request_error", "prompt is missing"},
+		`{"prompt": [1], "routed_dp_rank": 1}`: {400, "invalid_request_error", "rank 1 is not here, only 0"},
+		`{"prompt": [1], "max_tokens": 0}`:     {400, "invalid_request_error", "max_tokens is 0"},
+		`{"prompt": [1], "max_tokens": -5}`:    {400, "invalid_request_error", "max_tokens is -5"},
+		`{"prompt": [1], "max_tokens": 1.5}`:   {400, "invalid_request_error", "max_tokens must be an integer, got number 1.5"},
+		`{"prompt": [1], "max_tokens": 301}`:   {400, "invalid_request_error", "at most 300"},
 		`{"prompt": [1], "max_tokens": 9223372036854775807}`:      {400, "invalid_request_error", "at most 300"},
 		`{"prompt": [1], "max_tokens": 258}`:                      {400, "invalid_request_error", "the cache holds 256"},
 		`{"prompt": [1], "n": 2}`:                                 {400, "invalid_request_error", "n is 2"},

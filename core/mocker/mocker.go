@@ -66,6 +66,7 @@ type Mocker struct {
 	scheduler *scheduler
 	batches   uint64
 	failed    uint64
+	fault     fault // of the next requests
 }
 
 // New starts an engine. ErrConfig: the configuration is wrong; other errors: an address cannot be listened on.

@@ -8,7 +8,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/block"
 )
 
-// promptTokens reads the prompt of a completion request: a list of token ids, or a list of one such list.
+// promptTokens reads the prompt of a completion request: token ids or a text, or a list of one of these.
 type promptTokens []block.Token
 
 // UnmarshalJSON is given valid JSON, so only its kind has to be checked. Null leaves the tokens as they are.
@@ -17,10 +17,20 @@ func (p *promptTokens) UnmarshalJSON(data []byte) (err error) {
 	if data[0] == 'n' {
 		return nil
 	}
+	if data[0] == '"' {
+		return p.text(data)
+	}
 	if data[0] != '[' {
-		return badRequest("prompt", "prompt must be a list of token ids: this engine has no tokenizer")
+		return badRequest("prompt", "prompt is %.40s, must be a text or a list of token ids", data)
 	}
 	inner := bytes.TrimSpace(data[1 : len(data)-1])
+	if len(inner) > 0 && inner[0] == '"' {
+		var texts []string
+		if json.Unmarshal(data, &texts) == nil && len(texts) > 1 {
+			return badRequest("prompt", "prompt has several texts: one is served at a time")
+		}
+		return p.text(inner)
+	}
 	if len(inner) > 0 && inner[0] == '[' {
 		end := bytes.IndexByte(inner, ']')
 		if end != len(inner)-1 {
@@ -30,6 +40,15 @@ func (p *promptTokens) UnmarshalJSON(data []byte) (err error) {
 	}
 	*p, err = parseTokens(inner)
 	return err
+}
+
+func (p *promptTokens) text(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return badRequest("prompt", "prompt is not a text: %s", jsonFault(err))
+	}
+	*p = Tokenize(text)
+	return nil
 }
 
 // unmarshalRequest is json.Unmarshal, but that a flat prompt, which is nearly all of the body, is read in one pass

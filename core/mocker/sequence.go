@@ -69,7 +69,7 @@ func (q *sequence) token(i int) block.Token {
 	if n := len(q.keys); n > 0 {
 		seed ^= uint64(q.keys[n-1])
 	}
-	return block.Token(splitmix(seed+uint64(i)) % vocabulary)
+	return block.Token(firstWord + splitmix(seed+uint64(i))%(vocabulary-firstWord))
 }
 
 // vocabulary bounds generated tokens.

@@ -1,7 +1,8 @@
 """An inference engine without a GPU: ``python -m dynamo_go mocker``.
 
-One process is one engine. It serves ``POST /v1/completions`` (token ids in, token ids out), publishes the events of its
-prefix cache in vLLM's format on a ZeroMQ socket, and answers replay requests on another. See :class:`Mocker`.
+One process is one engine. It serves the OpenAI API (completions, chats, models) with what vLLM and SGLang have besides (token ids in
+and out, ``/tokenize``, ``/server_info``), publishes the events of its prefix cache in vLLM's format on a ZeroMQ socket, and answers
+replay requests on another. See :class:`Mocker`.
 """
 
 from __future__ import annotations
@@ -112,14 +113,18 @@ _OPTIONS: Mapping[str, tuple[type, str]] = {
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dynamo_go mocker",
-        description="An inference engine without a GPU: prefix cache, timing, KV events as vLLM publishes them, and\n"
-        "POST /v1/completions with token ids. Prints one JSON line with its addresses when it is ready;\n"
-        "stops on SIGINT or SIGTERM.",
+        description="An inference engine without a GPU: prefix cache, timing, KV events as vLLM publishes them, and an\n"
+        "OpenAI server: completions and chats, of text (by a toy tokenizer) or token ids. Prints one JSON line with its\n"
+        "addresses when it is ready; stops on SIGINT or SIGTERM.",
         epilog="Ranges are LOW .. HIGH; defaults are in parentheses: an 8B model on one H100-class GPU.\n"
-        "Other routes: GET /health, /v1/models, /stats; POST /reset_prefix_cache.\n\n"
-        "example:\n"
+        "Routes: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /version,\n"
+        "/server_info, /metrics, as engines have them; and GET /stats, POST /reset_prefix_cache, POST /fault (requests go\n"
+        "wrong, for tests: {\"requests\": 2, \"status\": 503}, {\"requests\": 1, \"cut_after\": 3}, {\"requests\": 1,\n"
+        "\"delay_ms\": 500}). Token ids are answered if \"return_token_ids\" is true.\n\n"
+        "examples:\n"
         "  python -m dynamo_go mocker --http 127.0.0.1:8000 --kv-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n"
-        '  curl http://127.0.0.1:8000/v1/completions -d \'{"prompt": [1, 2, 3], "max_tokens": 4}\'',
+        '  curl http://127.0.0.1:8000/v1/completions -d \'{"prompt": [1, 2, 3], "max_tokens": 4}\'\n'
+        '  curl http://127.0.0.1:8000/v1/chat/completions -d \'{"messages": [{"role": "user", "content": "hello"}]}\'',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, (kind, text) in _OPTIONS.items():

@@ -75,7 +75,8 @@ def _request(number: int, row: dict[str, object], start: float, model: str, bloc
             part, text = array.array("I", cut), _text(cut)
         tokens.extend(part)
         texts.append(text)
-    head = json.dumps({"model": model, "max_tokens": output, "stream": True, "stream_options": {"include_usage": True}})
+    options = {"stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
+    head = json.dumps({"model": model, "max_tokens": output, **options})
     body = f'{head[:-1]}, "prompt": [{",".join(texts)}]}}'.encode()
     return Request(number, (timestamp - start) / 1000, tuple(ids), length, output, tokens, body)
 
