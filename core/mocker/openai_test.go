@@ -163,7 +163,7 @@ func TestRankIsTakenInEachWay(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	m := start(t, nil)
+	m := start(t, func(c *Config) { c.Speedup, c.InterTokenMS = 1, 5 })
 	ask(t, m, "/fault", `{"requests": 2, "status": 503, "message": "away"}`)
 	for range 2 {
 		status, text := ask(t, m, "/v1/completions", `{"prompt": [1]}`)
