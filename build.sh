@@ -19,6 +19,7 @@ usage: ./build.sh COMMAND [ARGUMENTS]
   demo    four mock engines, a slice of a public trace, KV routing against round robin and random (~2 min)
   test    everything CI runs: linters, Go tests (with -race), fuzz seeds, C and Python tests (~5 min the first time)
   interop our runtime and Dynamo's, as router and as worker, with three releases of Dynamo (~2 min; test runs it too)
+  servers etcd and nats-server for the tests, in build/servers (~1 min the first time; test and interop do it too)
   lib     build/libdynamo_go.so and build/dynamo_go.h for C, C++ and Rust
   wheel   dist/*.whl for every Python at hand, 3.10 to 3.14, and the sdist
   docs    the documentation site, in build/docs (~10 s): open build/docs/index.html
@@ -143,6 +144,7 @@ cmd_demo() {
 cmd_test() {
 	need_go; need_python; test_env
 	mkdir -p "$build/test"
+	cmd_servers
 	lint_go
 	test_go
 	test_interop
@@ -154,8 +156,17 @@ cmd_test() {
 	check_skips
 }
 
+# The servers that tests start, at the versions of servers/go.mod. The Go build cache makes it quick the second time.
+cmd_servers() {
+	need_go; mkdir -p "$build/servers"
+	step "etcd and nats-server for the tests"
+	go -C servers build -trimpath -ldflags='-s -w' -o "$build/servers/etcd" go.etcd.io/etcd/server/v3
+	go -C servers build -trimpath -ldflags='-s -w' -o "$build/servers/nats-server" github.com/nats-io/nats-server/v2
+}
+
 cmd_interop() {
 	need_go; need_python; mkdir -p "$build/test"
+	cmd_servers
 	test_interop
 	grep -hE '^(---|\s+---|SKIPPED)' "$build/test/interop.log" "$build/test/interop-skips.log" || true
 }
@@ -352,7 +363,7 @@ cmd_clean() {
 
 [[ -w $root ]] || die "$root is read-only; work in a writable copy"
 case ${1:-help} in
-lib | wheel | docs | demo | test | interop | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
+servers | lib | wheel | docs | demo | test | interop | bench | soak | clean) command=$1; shift; "cmd_$command" "$@" ;;
 help | -h | --help) usage ;;
 *) usage >&2; die "unknown command '$1'" ;;
 esac

@@ -24,6 +24,7 @@ var imports = map[string][]string{
 	"core/internal/enginetest":         {},
 	"core/internal/leaktest":           {},
 	"core/internal/idtable":            {},
+	"core/internal/servertest":         {},
 	"core/internal/offheap":            {},
 	"core/internal/prefetch":           {},
 	"core/internal/rawhttp":            {},
@@ -96,7 +97,7 @@ var libraries = map[string][]string{
 	"github.com/fsnotify/fsnotify":   {"core/runtime/discovery/file", "core/stream"},
 	"golang.org/x/sys/unix":          {"core/runtime/discovery/file", "core/stream"},
 	"golang.org/x/sync":              {"core/feed", "core/runtime/tcp"},
-	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/dynamotest", "core/internal/enginetest", "core/runtime/discovery/storetest"},
+	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/dynamotest", "core/internal/enginetest", "core/internal/servertest", "core/runtime/discovery/storetest"},
 	"C":                              {"capi"},
 }
 
