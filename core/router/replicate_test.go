@@ -221,28 +221,33 @@ func TestTheOthersHearOfWhatExpiredAtAnIdleRouter(t *testing.T) {
 	b.busyWith(2, [3]int64{40, 10, 1})
 }
 
-// A request that waits goes as soon as another router's work is done.
+// A request that waits goes as soon as another router's work is done, also one that waits for one rank, of which nobody else tells.
 func TestWaitingRequestsGoWhenAnotherRoutersEnd(t *testing.T) {
-	config := router.DefaultConfig()
-	config.RouterQueueThreshold = ptr(0.0)
-	kits, _ := replicas(t, 2, config)
-	for _, k := range kits {
-		require.NoError(t, k.RemoveWorker(2))
-	}
-	listeners(1, kits[0])
-	kits[0].best(book("a", tokens(1, 40)))
-	kits[1].busyWith(1, [3]int64{40, 10, 1})
-	_, ticket, err := kits[1].Submit(book("b", tokens(2, 40)), nil)
-	require.NoError(t, err)
-	require.NotNil(t, ticket)
-	require.NoError(t, kits[0].MarkPrefillComplete("a"))
-	select {
-	case <-ticket.Done():
-		choice, err := ticket.Result()
-		require.NoError(t, err)
-		require.EqualValues(t, 1, choice.WorkerID)
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "it still waits")
+	for name, room := range map[string]func(k *kit) error{
+		"prefill complete": func(k *kit) error { return k.MarkPrefillComplete("a") },
+		"freed":            func(k *kit) error { return k.Free("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := router.DefaultConfig()
+			config.RouterQueueThreshold = ptr(0.0)
+			a, b := couple(t, config)
+			a.best(pinned(book("a", tokens(1, 40)), 1, 0))
+			b.busyWith(1, [3]int64{40, 10, 1})
+			b.best(pinned(book("b", tokens(2, 40)), 2, 0))
+			_, ticket, err := b.Submit(pinned(book("bound", tokens(3, 40)), 1, 0), nil)
+			require.NoError(t, err)
+			require.NotNil(t, ticket)
+			require.NoError(t, b.Free("b")) // all who wait were looked at
+			require.NoError(t, room(a))
+			select {
+			case <-ticket.Done():
+				choice, err := ticket.Result()
+				require.NoError(t, err)
+				require.EqualValues(t, 1, choice.WorkerID)
+			case <-time.After(20 * time.Second): // the queue is looked at every minute in any case
+				require.Fail(t, "it still waits")
+			}
+		})
 	}
 }
 
