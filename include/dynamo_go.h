@@ -799,7 +799,9 @@ dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t liste
 /* dgo_runtime_model: say what an instance is like, before it serves or after. Routers take only instances with a model card. Again, it
  * replaces what was said.
  *   id    [in]  the instance's.
- *   card  [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back.
+ *   card  [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back. One with lora.name is of a LoRA adapter that the instance has
+ *               loaded, and stands beside its own card: requests with that lora_name go to the instances that have one, if they can. Alone,
+ *               {"lora": {"name": NAME}} takes it back; so does NULL, with the instance's own.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (nothing to take back) | DGO_FILE_ERROR. */
 dgo_status dgo_runtime_model(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t id, const char *card,
                              size_t card_size, dgo_error *error);

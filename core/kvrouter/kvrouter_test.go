@@ -308,6 +308,59 @@ func TestMembers(t *testing.T) {
 	await(t, "registered", func() bool { return overlap(t, k, 7, []block.Token{1, 2, 3, 4}) == 1 })
 }
 
+// Requests for an adapter go to those that have a card of it, in a decision and from end to end; which may come and go.
+func TestAdapters(t *testing.T) {
+	r := newRuntime(t)
+	k := start(t, r, router.DefaultConfig())
+	w7, w8 := newWorker(t, r, 7, plainCard), newWorker(t, r, 8, plainCard)
+	require.NoError(t, k.WaitForWorkers(context.Background(), 2))
+	const name = "Org/My Adapter"
+	goesTo := func(adapter string) (ids map[uint64]bool) {
+		ids = map[uint64]bool{}
+		for range 40 {
+			c, err := k.Router().BestWorker(&router.Request{Prompt: router.Prompt{Tokens: []block.Token{1}, LoRAName: adapter}})
+			require.NoError(t, err)
+			ids[c.WorkerID] = true
+		}
+		return ids
+	}
+	both, only7 := map[uint64]bool{7: true, 8: true}, map[uint64]bool{7: true}
+	require.Equal(t, both, goesTo(name))
+	require.ErrorIs(t, w7.RegisterModel([]byte(`{"lora":{"name":"..."}}`)), plane.ErrInvalidArgument)
+	require.NoError(t, w7.RegisterModel([]byte(`{"display_name":"Org/My Adapter","lora":{"name":"Org/My Adapter"},"runtime_config":{"total_kv_blocks":1}}`)))
+	info := func(adapters int) func() bool {
+		return func() bool {
+			rows, err := k.Router().Workers()
+			require.NoError(t, err)
+			return len(rows) == 2 && len(rows[0].Adapters) == adapters
+		}
+	}
+	await(t, "the adapter acts", info(1))
+	rows, err := k.Router().Workers()
+	require.NoError(t, err)
+	require.Equal(t, []string{name}, rows[0].Adapters)
+	require.EqualValues(t, 100, *rows[0].TotalKVBlocks, "the instance's own card says what it is like")
+	require.Equal(t, only7, goesTo(name))
+	require.Equal(t, both, goesTo("another"))
+	require.Equal(t, both, goesTo(""))
+	for range 8 { // though it is the busier one
+		q := request(1, 2, 3, 4)
+		q.LoRAName = name
+		s, err := k.Generate(context.Background(), q)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, s.Choice().WorkerID)
+		defer s.Close()
+	}
+	require.NoError(t, w7.RegisterModel([]byte(`{"lora":{"name":"second"}}`)))
+	await(t, "a second one", info(2))
+	require.NoError(t, w7.UnregisterAdapter(name))
+	await(t, "the first is gone", info(1))
+	require.Equal(t, only7, goesTo("second"))
+	require.Equal(t, 8, active(t, k), "its requests go on")
+	require.NoError(t, w8.RegisterModel([]byte(`{"lora":{"name":"second"}}`)))
+	await(t, "another worker has it", func() bool { return len(goesTo("second")) == 1 && !goesTo("second")[7] })
+}
+
 // Two publishers for one rank are one too many: nobody is believed, until one is gone.
 func TestAmbiguousSources(t *testing.T) {
 	r := newRuntime(t)

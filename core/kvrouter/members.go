@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/dynamo-go/dynamo-go/core/feed"
@@ -32,8 +33,9 @@ type members struct {
 
 // member is a worker of the router.
 type member struct {
-	card    discovery.Card
-	streams map[worker.Rank]*event.RankStream
+	card     discovery.Card
+	adapters []string // sorted
+	streams  map[worker.Rank]*event.RankStream
 }
 
 // watch opens the views.
@@ -94,7 +96,7 @@ func (k *KvRouter) Unfit() map[uint64]error {
 	return maps.Clone(k.members.unfit)
 }
 
-// cards gives the instances' own cards, and why others cannot be read.
+// cards gives the instances' own cards, the names of the adapters that they have cards of, sorted, and why others cannot be read.
 func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64][]string, unfit map[uint64]error) {
 	cards, adapters, unfit = make(map[uint64]discovery.Card), make(map[uint64][]string), make(map[uint64]error)
 	for path, record := range m.models.Entries() {
@@ -102,8 +104,8 @@ func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64]
 		if err != nil {
 			continue
 		}
-		if model.Suffix != "" {
-			adapters[model.ID] = append(adapters[model.ID], model.Suffix)
+		if adapter, ok := model.Adapter(); ok {
+			adapters[model.ID] = append(adapters[model.ID], adapter)
 			continue
 		}
 		card, err := model.Parse()
@@ -112,6 +114,9 @@ func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64]
 			continue
 		}
 		cards[model.ID] = card
+	}
+	for _, names := range adapters {
+		slices.Sort(names)
 	}
 	return cards, adapters, unfit
 }
@@ -136,14 +141,14 @@ func (m *members) sync() {
 	}
 	for id, card := range cards {
 		w := workers[id]
-		if !served[id] || w != nil && reflect.DeepEqual(w.card, card) {
+		if !served[id] || w != nil && reflect.DeepEqual(w.card, card) && slices.Equal(w.adapters, adapters[id]) {
 			continue
 		}
 		if w == nil {
 			w = &member{streams: make(map[worker.Rank]*event.RankStream)}
 		}
-		w.card = card
-		if err := m.k.router.AddWorker(m.describe(id, w, adapters[id])); err != nil {
+		w.card, w.adapters = card, adapters[id]
+		if err := m.k.router.AddWorker(m.describe(id, w)); err != nil {
 			unfit[id] = err
 			if workers[id] != nil && !errors.Is(err, router.ErrClosed) {
 				_ = m.k.router.RemoveWorker(id)
@@ -171,11 +176,11 @@ func sameRanks(a, b *discovery.Card) bool {
 		x.EnableLocalIndexer == y.EnableLocalIndexer
 }
 
-func (m *members) describe(id uint64, w *member, adapters []string) router.Worker {
+func (m *members) describe(id uint64, w *member) router.Worker {
 	c := &w.card.Runtime
 	return router.Worker{
 		ID: id, DPStart: c.DataParallelStart, DPSize: c.DataParallelSize, BlockSize: int(w.card.BlockSize),
-		MaxNumBatchedTokens: c.MaxNumBatchedTokens, TotalKVBlocks: c.TotalKVBlocks, Taints: c.Taints, Adapters: adapters,
+		MaxNumBatchedTokens: c.MaxNumBatchedTokens, TotalKVBlocks: c.TotalKVBlocks, Taints: c.Taints, Adapters: w.adapters,
 		Stream: func(rank uint32) feed.Stream {
 			r := worker.Rank{ID: id, DPRank: rank}
 			w.streams[r] = event.NewRankStream(m.k.r.Link(), r, c.EnableLocalIndexer, m.k.ask)

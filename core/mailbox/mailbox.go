@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime"
@@ -135,40 +136,56 @@ func (m *Mailbox) tell(h Head, payload []byte) error {
 }
 
 // Model says what the instance id of an endpoint is like, whether it serves or not: card is a JSON object in Dynamo's form, or nil to take it back.
-// Again, it replaces what was said. Errors: plane.ErrInvalidArgument, and those of the store.
+// Again, it replaces what was said. A card that names an adapter (lora.name) stands beside the instance's own, and goes with it; alone, of no more than
+// lora, it is taken back. Errors: plane.ErrInvalidArgument, ErrUnknown (nothing to take back), and those of the store.
 func (m *Mailbox) Model(e *runtime.Endpoint, id uint64, card []byte) error {
-	key, store := discovery.ModelKey(e.Name, id, ""), m.r.Store()
 	m.modeling.Lock()
 	defer m.modeling.Unlock()
 	if card == nil {
+		return m.takeBack(e.Name, id)
+	}
+	model, err := discovery.NewModel(e.Name, id, card)
+	if err != nil {
+		return fmt.Errorf("%w: %w", plane.ErrInvalidArgument, err)
+	}
+	key, store := discovery.ModelKey(model.Name, model.ID, model.Suffix), m.r.Store()
+	switch {
+	case model.Suffix != "" && alone(card):
 		if !m.models[key] {
-			return fmt.Errorf("%w: instance %d has no model card", ErrUnknown, id)
+			return fmt.Errorf("%w: instance %d has no card of the adapter", ErrUnknown, id)
 		}
 		delete(m.models, key)
 		return store.Delete(key)
-	}
-	if err := object(card); err != nil {
-		return fmt.Errorf("%w: model card: %w", plane.ErrInvalidArgument, err)
-	}
-	model := discovery.Model{Name: e.Name, ID: id, Card: card}
-	if m.models[key] {
+	case m.models[key]:
 		return store.Replace(key, model.Encode())
 	}
-	err := store.Create(key, model.Encode())
-	m.models[key] = err == nil
+	err = store.Create(key, model.Encode())
+	if err == nil {
+		m.models[key] = true
+	}
 	return err
 }
 
-// object tells what is wrong with a JSON object.
-func object(text []byte) error {
+// takeBack deletes all cards of an instance. m.modeling is held.
+func (m *Mailbox) takeBack(n discovery.Name, id uint64) error {
+	own := discovery.ModelKey(n, id, "")
+	if !m.models[own] {
+		return fmt.Errorf("%w: instance %d has no model card", ErrUnknown, id)
+	}
+	var errs []error
+	for key := range m.models {
+		if key == own || strings.HasPrefix(key.Path, own.Path+"/") {
+			delete(m.models, key)
+			errs = append(errs, m.r.Store().Delete(key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// alone tells that a card says nothing but which adapter it is of.
+func alone(card []byte) bool {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return err
-	}
-	if fields == nil {
-		return errors.New("null, expected an object")
-	}
-	return nil
+	return json.Unmarshal(card, &fields) == nil && len(fields) == 1
 }
 
 // Load tells the routers of an endpoint what a worker's rank is busy with. Without a value it only makes the publisher, so that routers find it before

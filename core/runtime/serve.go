@@ -279,18 +279,23 @@ func (s *Service) handle(c *Call) (err error) {
 	return s.handler(c)
 }
 
-// RegisterModel stores the model card of a service, a JSON object in Dynamo's form. A router takes only instances with a card. It lives as long as
-// the process does, unless UnregisterModel deletes it.
+// RegisterModel stores a model card of a service, a JSON object in Dynamo's form. A router takes only instances with a card; one that names an adapter
+// (lora.name) stands beside it, and has requests for the adapter come here. It lives as long as the process does, unless it is deleted. Errors:
+// plane.ErrInvalidArgument, those of the store.
 func (s *Service) RegisterModel(card json.RawMessage) error {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(card, &object); err != nil {
-		return fmt.Errorf("%w: model card: %w", plane.ErrInvalidArgument, err)
+	m, err := discovery.NewModel(s.instance.Name, s.instance.ID, card)
+	if err != nil {
+		return fmt.Errorf("%w: %w", plane.ErrInvalidArgument, err)
 	}
-	m := discovery.Model{Name: s.instance.Name, ID: s.instance.ID, Card: card}
-	return s.r.store.Create(discovery.ModelKey(m.Name, m.ID, ""), m.Encode())
+	return s.r.store.Create(discovery.ModelKey(m.Name, m.ID, m.Suffix), m.Encode())
 }
 
-// UnregisterModel deletes the model card.
+// UnregisterModel deletes the service's own model card.
 func (s *Service) UnregisterModel() error {
 	return s.r.store.Delete(discovery.ModelKey(s.instance.Name, s.instance.ID, ""))
+}
+
+// UnregisterAdapter deletes the card of an adapter.
+func (s *Service) UnregisterAdapter(name string) error {
+	return s.r.store.Delete(discovery.ModelKey(s.instance.Name, s.instance.ID, discovery.Slug(name)))
 }

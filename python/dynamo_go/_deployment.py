@@ -11,7 +11,6 @@ import collections
 import contextlib
 import json
 import os
-import re
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,9 +18,10 @@ from . import _native
 from ._call import Answer, Watcher
 from ._context import Context
 from ._errors import Cancelled, Closed, Disconnected, DynamoError
+from ._instance import slug
 
 if TYPE_CHECKING:
-    from ._instance import Card, Instance, Profile
+    from ._instance import Adapter, Card, Instance, Profile
     from ._router import Router
 
 # Kinds and flags of notices; see dynamo_go.h.
@@ -97,6 +97,8 @@ class Deployment:
         profile = instance.profile
         if profile.card.name and instance.worker_id != profile.worker_id:
             self.native.model(instance.path, instance.worker_id, _record(profile.card))
+            for adapter in profile.card.adapters:
+                self.native.model(instance.path, instance.worker_id, _adapter_record(adapter))
 
     def serves(self, path: str, worker_id: int) -> bool:
         """Whether a worker of this process serves, registered or not."""
@@ -141,6 +143,16 @@ class Deployment:
         for worker_id, instance in self._serving.get(profile.path, {}).items():
             if instance.profile is profile and worker_id != profile.worker_id:
                 self.native.model(profile.path, worker_id, _record(card))
+
+    def adapt(self, profile: Profile, adapter: Adapter, loaded: bool) -> None:
+        """Store the model card of an adapter that a worker has, or take it back."""
+        card = profile.card.adapted(adapter, loaded)
+        record = _adapter_record(adapter) if loaded else json.dumps({"lora": {"name": adapter.name}})
+        self.native.model(profile.path, profile.worker_id, record)
+        profile.card = card
+        for worker_id, instance in self._serving.get(profile.path, {}).items():
+            if instance.profile is profile and worker_id != profile.worker_id:
+                self.native.model(profile.path, worker_id, record)
 
     # -- routers and clients
 
@@ -482,21 +494,33 @@ def _record(card: Card) -> str:
     }
     if card.taints:
         config["taints"] = sorted(card.taints)
+    return _named(card.name, card.model_type, kv_cache_block_size=card.block_size or 0, runtime_config=config)
+
+
+def _adapter_record(adapter: Adapter) -> str:
+    """The model card of an adapter, in Dynamo's form: it stands beside that of its worker."""
+    lora: dict[str, Any] = {"name": adapter.name}
+    if adapter.most is not None:
+        lora["max_gpu_lora_count"] = adapter.most
+    return _named(adapter.name, adapter.model_type, source_path=adapter.base, lora=lora, runtime_config={})
+
+
+def _named(name: str, model_type: str, **fields: Any) -> str:
     return json.dumps(
         {
-            "display_name": card.name,
-            "slug": re.sub(r"[^a-z0-9_-]+", "-", card.name.lower()),
+            "display_name": name,
+            "slug": slug(name),
             "model_info": None,
             "tokenizer": None,
             "context_length": 0,
-            "kv_cache_block_size": card.block_size or 0,
+            "kv_cache_block_size": 0,
             "migration_limit": 0,
-            "model_type": card.model_type,
+            "model_type": model_type,
             "model_input": "Tokens",
             "worker_type": "aggregated",
             "needs": [],
-            "runtime_config": config,
             "media_decoder": None,
             "media_fetcher": None,
+            **fields,
         }
     )

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable
 
 from ._errors import Closed, DynamoError, EventRefused, InvalidArgument
-from ._instance import Card, Instance, Profile
+from ._instance import Adapter, Card, Instance, Profile
 from ._router import Router
 from ._source import Source
 
@@ -44,6 +44,7 @@ class Link:
             max_num_batched_tokens=card.max_num_batched_tokens,
             total_kv_blocks=card.total_kv_blocks,
             taints=card.taints,
+            adapters=[adapter.name for adapter in card.adapters],
         )
         self._cards[worker_id] = card
         for source in sources:
@@ -158,6 +159,10 @@ class Hub:
                 for instance in instances:
                     self.register(instance)
                 raise
+
+    def adapt(self, profile: Profile, adapter: Adapter, loaded: bool) -> None:
+        """Take over that a worker has an adapter, or has it no more."""
+        self.describe(profile, profile.card.adapted(adapter, loaded))
 
     def instances(self, path: str) -> dict[int, Instance]:
         """The candidates of a path, in the order in which they came."""

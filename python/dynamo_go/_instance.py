@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ._call import Answer, Call, Watcher
 from ._context import Context
-from ._errors import Disconnected
+from ._errors import Disconnected, InvalidArgument
 
 if TYPE_CHECKING:
     from ._deployment import Deployment
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 # How long `DistributedRuntime.shutdown` lets requests in flight run to their end.
 DRAIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter that a worker has loaded."""
+
+    name: str
+    base: str = ""  # the model that it adapts
+    model_type: str = ""
+    most: int | None = None  # adapters that the worker holds at a time
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,25 @@ class Card:
     max_num_batched_tokens: int | None = None
     total_kv_blocks: int | None = None
     taints: frozenset[str] = frozenset()
+    adapters: tuple[Adapter, ...] = ()
+
+    def adapted(self, adapter: Adapter, loaded: bool) -> Card:
+        """Give the card of a worker that has one more adapter, or one less."""
+        key = slug(adapter.name)
+        others = tuple(other for other in self.adapters if other.name != adapter.name)
+        if loaded:
+            for other in others:
+                if slug(other.name) == key:
+                    raise InvalidArgument(f"lora_name={adapter.name!r} is stored as {key!r}, as {other.name!r} is")
+            return replace(self, adapters=(*others, adapter))
+        if len(others) == len(self.adapters):
+            raise InvalidArgument(f"lora_name={adapter.name!r} is not registered")
+        return replace(self, adapters=others)
+
+
+def slug(name: str) -> str:
+    """Name a model as Dynamo does where it stores cards."""
+    return re.sub(r"[^a-z0-9_-]", "_", name.lower()).lstrip("_")
 
 
 @dataclass

@@ -162,6 +162,7 @@ class KvRouter:
         routing_constraints: RoutingConstraints | None = None,
         response_buffer_size: int = 100,
         *,
+        lora_name: str | None = None,
         session_id: str | None = None,
         policy_class: str | None = None,
         timeout: float | None = None,
@@ -188,7 +189,9 @@ class KvRouter:
             mm_routing_info: ``{"routing_token_ids": [...], "block_mm_infos": [...]}``: what to route by instead.
             routing_constraints: which workers may serve it.
             response_buffer_size: items that the worker may be ahead of the reader; 0: each is computed when asked for.
-            session_id: see :meth:`best_worker`; not Dynamo's, like the next two.
+            lora_name: LoRA adapter: workers that have it serve the request, if any has. Passed on. Not Dynamo's, like the next
+                three: there, frontends put it into `routing`.
+            session_id: see :meth:`best_worker`.
             policy_class: likewise.
             timeout: likewise.
 
@@ -221,7 +224,12 @@ class KvRouter:
         if block_mm_infos is not None and mm_routing_info is None:
             mm_routing_info = {"routing_token_ids": _request.listed(token_ids), "block_mm_infos": block_mm_infos}
             mm_routing_info["expanded_prompt_len"] = len(mm_routing_info["routing_token_ids"])
-        for name, given in (("session_id", session_id), ("policy_class", policy_class), ("timeout", timeout)):
+        for name, given in (
+            ("lora_name", lora_name),
+            ("session_id", session_id),
+            ("policy_class", policy_class),
+            ("timeout", timeout),
+        ):
             if given is not None:
                 request["routing"] = {**request.get("routing", {}), name: given}
         for name, value in (

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ._checks import expect, integer
-from ._instance import Card
+from ._errors import InvalidArgument
+from ._instance import Adapter, Card, slug
 from ._runtime import Endpoint
 
 # Ranks that one worker may have: the limit of the C interface.
@@ -171,12 +172,14 @@ async def register_model(
         custom_template_path: must be None.
         media_decoder: must be None.
         media_fetcher: must be None.
-        lora_name: must be None.
-        base_model_path: must be None.
+        lora_name: register a LoRA adapter that the worker has loaded, besides the worker itself: requests for it
+            (`lora_name`) go to the workers that have it. Its configuration is the worker's; `model_name` is of no
+            consequence then.
+        base_model_path: the model that the adapter adapts; with `lora_name`, and only then.
         needs: must be None.
         self_host_metadata: must be None.
         tensor_model_config: must be None.
-        max_gpu_lora_count: must be None.
+        max_gpu_lora_count: passed on with an adapter: how many the worker holds at a time.
         model_aliases: must be None.
 
     Raises:
@@ -190,12 +193,9 @@ async def register_model(
         ("custom_template_path", custom_template_path),
         ("media_decoder", media_decoder),
         ("media_fetcher", media_fetcher),
-        ("lora_name", lora_name),
-        ("base_model_path", base_model_path),
         ("needs", needs),
         ("self_host_metadata", self_host_metadata),
         ("tensor_model_config", tensor_model_config),
-        ("max_gpu_lora_count", max_gpu_lora_count),
         ("model_aliases", model_aliases),
     ):
         if value is not None:
@@ -213,10 +213,31 @@ async def register_model(
         raise NotImplementedError(f"worker_type={worker_type!r} is not implemented: only WorkerType.Aggregated exists")
     config = ModelRuntimeConfig() if runtime_config is None else runtime_config
     expect(config, ModelRuntimeConfig, "runtime_config")
+    if max_gpu_lora_count is not None:
+        _count(max_gpu_lora_count, "max_gpu_lora_count", 1, (1 << 32) - 1)
     kinds = " | ".join(kind.name for kind in ModelType if kind in model_type and kind.name)
-    card = replace(_card(config, kv_cache_block_size), name=model_name or model_path, model_type=kinds or "Completions")
+    kinds = kinds or "Completions"
+    card = replace(_card(config, kv_cache_block_size), name=model_name or model_path, model_type=kinds)
+    adapter = _adapter(lora_name, base_model_path, kinds, max_gpu_lora_count)
     endpoint._hub.check()
-    endpoint._hub.describe(endpoint._profile(), card)
+    profile = endpoint._profile()
+    if adapter is not None:
+        endpoint._hub.adapt(profile, adapter, True)
+    else:
+        endpoint._hub.describe(profile, replace(card, adapters=profile.card.adapters))
+
+
+def _adapter(name: str | None, base: str | None, kinds: str, most: int | None) -> Adapter | None:
+    for argument, value in (("lora_name", name), ("base_model_path", base)):
+        if value is not None:
+            expect(value, str, argument)
+    if name is None and base is None:
+        return None
+    if name is None or base is None:
+        raise InvalidArgument("lora_name and base_model_path must both be provided together, or neither")
+    if not slug(name):
+        raise InvalidArgument(f"lora_name={name!r}: expected a letter or digit of ASCII in it")
+    return Adapter(name, base, kinds, most)
 
 
 def _card(config: ModelRuntimeConfig, block_size: int | None) -> Card:

@@ -218,16 +218,6 @@ static int request_get(PyObject *const *args, dgo_request *request, uint64_t **a
 
 enum { REQUEST_ARGS = 17 };
 
-/* choose: best_worker with the GIL held or released. */
-static dgo_status choose(dgo_router handle, const prompt_tokens *tokens, const dgo_request *request, dgo_choice *choice,
-                         dgo_error *error) {
-  if (tokens->count < RELEASE_GIL_TOKENS)
-    return dgo.router_best_worker(handle, tokens->data, tokens->count, request, choice, error);
-  dgo_status status;
-  CALL(status, dgo.router_best_worker(handle, tokens->data, tokens->count, request, choice, error));
-  return status;
-}
-
 /* submit: a request that may wait, with the GIL held or released. */
 static dgo_status submit(dgo_router handle, const prompt_tokens *tokens, const dgo_request *request, dgo_choice *choice,
                          uint64_t *ticket, dgo_error *error) {
@@ -290,8 +280,7 @@ static PyObject *router_best_worker(router_object *self, PyObject *const *args, 
   dgo_choice choice = {.struct_size = sizeof choice};
   NEW_ERROR(error);
   uint64_t ticket = 0;
-  dgo_status status = choose(self->handle, &tokens, &request, &choice, &error);
-  if (status == DGO_TIMEOUT) status = submit(self->handle, &tokens, &request, &choice, &ticket, &error);
+  dgo_status status = submit(self->handle, &tokens, &request, &choice, &ticket, &error);
   tokens_release(&tokens);
   PyMem_RawFree(allowed);
   if (status != DGO_OK) return raise_status(status, &error);

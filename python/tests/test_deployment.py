@@ -36,6 +36,7 @@ from dynamo_go import (
     WorkerNotFound,
     register_model,
 )
+from dynamo_go.compat import llm
 
 PROMPT = list(range(4 * BLOCK))
 
@@ -65,6 +66,10 @@ class Worker:
         self.yielded = 0
         self.ended: list[tuple[bool, bool]] = []
         self.served: asyncio.Future[None] | None = None
+
+    @property
+    def id(self) -> int:
+        return self.endpoint.connection_id()
 
     async def start(self, config: ModelRuntimeConfig | None = None) -> Worker:
         await register_model(
@@ -490,6 +495,59 @@ def test_workers_configuration_and_metrics() -> None:
         worker.served.cancel()
         while await router.get_potential_loads([]):
             await asyncio.sleep(0.005)
+
+    run(main())
+
+
+def test_adapters() -> None:
+    """Requests for a LoRA adapter go to the workers that registered it, in decisions and from end to end."""
+
+    async def main() -> None:
+        first, second = [await Worker(join()).start() for _ in range(2)]
+        router = await ready(of(join()), 2)
+        name = "Org/My Adapter"
+
+        async def chosen() -> set[int]:
+            return {(await router.best_worker(PROMPT, lora_name=name))[0] for _ in range(40)}
+
+        async def served() -> int:
+            stream = await router.generate(PROMPT, "ok", lora_name=name)
+            items = [item async for item in stream]
+            return int(items[0]["routing_data"]["worker_id"]["decode_worker_id"])
+
+        async def has(worker: Worker, adapters: list[str]) -> None:
+            while {r["worker_id"]: r["adapters"] for r in router._router.workers()}[worker.id] != adapters:
+                await asyncio.sleep(0.005)
+
+        async def register(worker: Worker) -> None:
+            await llm.register_model(
+                ModelInput.Tokens,
+                ModelType.Completions,
+                worker.endpoint,
+                "m",
+                lora_name=name,
+                base_model_path="m",
+                max_gpu_lora_count=4,
+            )
+
+        assert await chosen() == {first.id, second.id}
+        await register(first)
+        await has(first, [name])
+        assert await chosen() == {first.id}
+        assert {await served() for _ in range(4)} == {first.id}
+        assert first.requests[-1]["routing"]["lora_name"] == name
+        assert not second.requests
+        with pytest.raises(InvalidArgument, match="not registered"):
+            await llm.unregister_model(first.endpoint, "another")
+        await llm.unregister_model(first.endpoint, name)
+        await has(first, [])
+        await register(second)
+        await has(second, [name])
+        assert await served() == second.id
+        # What the worker is like is said anew, and its adapters stay.
+        await register_model(ModelInput.Tokens, ModelType.Completions, second.endpoint, "m", kv_cache_block_size=BLOCK)
+        assert await served() == second.id
+        await has(second, [name])
 
     run(main())
 

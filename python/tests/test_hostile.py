@@ -181,7 +181,7 @@ CALLS: dict[str, Called] = {
         sampling_options=ANY, output_options=ANY, router_config_override=maybe(MAPPING), extra_args=ANY,
         block_mm_infos=maybe(INFOS), multi_modal_data=ANY, mm_routing_info=types(5, [1]),
         routing_constraints=types(5, [1]), response_buffer_size=types("1", 1.5, None) + values(-1),
-        session_id=maybe(TEXT), policy_class=maybe(TEXT), timeout=maybe(NUMBER), **PINNED,
+        lora_name=maybe(TEXT), session_id=maybe(TEXT), policy_class=maybe(TEXT), timeout=maybe(NUMBER), **PINNED,
     ),
     "KvRouter.generate_from_request": Called(
         {"request": {"token_ids": [1] * 16}},
@@ -264,9 +264,9 @@ CALLS: dict[str, Called] = {
         {"model_input": dynamo_go.ModelInput.Tokens, "model_type": dynamo_go.ModelType.Chat, "endpoint": "ENDPOINT",
          "model_path": "m"}, model_input=types(5, "x"), model_type=types(5), endpoint=types(5, None), model_path=types(5),
         model_name=types(5), kv_cache_block_size=maybe(COUNT), router_config=NONE, runtime_config=types(5), user_data=NONE,
-        custom_template_path=NONE, media_decoder=NONE, media_fetcher=NONE, lora_name=NONE, base_model_path=NONE,
-        worker_type=types(5), needs=NONE, self_host_metadata=NONE, tensor_model_config=NONE, ignore_weights=ANY,
-        max_gpu_lora_count=NONE, model_aliases=NONE, skip_model_assets=ANY,
+        custom_template_path=NONE, media_decoder=NONE, media_fetcher=NONE, lora_name=[*types(5), ("l", InvalidArgument)],
+        base_model_path=[*types(5), ("m", InvalidArgument)], worker_type=types(5), needs=NONE, self_host_metadata=NONE, tensor_model_config=NONE, ignore_weights=ANY,
+        max_gpu_lora_count=maybe(COUNT), model_aliases=NONE, skip_model_assets=ANY,
     ),
 }  # fmt: skip
 

@@ -588,6 +588,25 @@ def test_largest_ranks_that_can_be_registered_can_be_routed() -> None:
     run(main())
 
 
+def test_adapters_reach_the_routers() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        router = make_router(runtime)
+        first, second = serve(runtime), serve(runtime)
+        await register_model(ModelInput.Tokens, ModelType.Chat, first, "m", lora_name="My/Adapter", base_model_path="m")
+        for name, ids in ("My/Adapter", {first.connection_id()}), ("b", {e.connection_id() for e in (first, second)}):
+            assert {(await router.best_worker(PROMPT, lora_name=name))[0] for _ in range(40)} == ids
+        for _ in range(4):
+            items = await collect(await router.generate(PROMPT, "m", lora_name="My/Adapter"))
+            assert items[0]["routing_data"]["worker_id"]["decode_worker_id"] == first.connection_id()
+        with pytest.raises(InvalidArgument, match="my_adapter"):
+            await register_model(
+                ModelInput.Tokens, ModelType.Chat, first, "m", lora_name="my adapter", base_model_path="m"
+            )
+
+    run(main())
+
+
 def test_model_of_a_kind_that_cannot_be_routed() -> None:
     async def main() -> None:
         endpoint = make_runtime().endpoint(PATH)
@@ -595,8 +614,11 @@ def test_model_of_a_kind_that_cannot_be_routed() -> None:
             await register_model(ModelInput.Text, ModelType.Chat, endpoint, "m")
         with pytest.raises(NotImplementedError, match="WorkerType.Prefill"):
             await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", worker_type=WorkerType.Prefill)
-        with pytest.raises(NotImplementedError, match="lora_name='l'"):
-            await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", lora_name="l")
+        for adapter in ({"lora_name": "l"}, {"base_model_path": "m"}):
+            with pytest.raises(InvalidArgument, match="both"):
+                await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", **adapter)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="letter or digit"):
+            await register_model(ModelInput.Tokens, ModelType.Chat, endpoint, "m", lora_name="é", base_model_path="m")
         with pytest.raises(TypeError, match="endpoint"):
             await register_model(ModelInput.Tokens, ModelType.Chat, PATH, "m")  # type: ignore[arg-type]
         both = ModelType.Chat | ModelType.Completions

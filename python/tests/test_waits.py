@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,60 @@ def test_closing_ends_every_wait() -> None:
     run(main())
 
 
+async def lag_while(waits: Callable[[], bool]) -> float:
+    """The longest that a loop is late for a timer of 10 ms, in seconds, as long as somebody waits."""
+    loop, worst = asyncio.get_running_loop(), 0.0
+    while waits():
+        due = loop.time() + 0.01
+        await asyncio.sleep(0.01)
+        worst = max(worst, loop.time() - due)
+    return worst
+
+
 # https://github.com/go-python/gopy/pull/285 https://github.com/go-python/gopy/issues/74
+def test_event_loop_is_not_late_while_a_request_waits() -> None:
+    """A thread waits in the synchronous call, and the loop for a future: neither delays the loop's timers."""
+
+    async def thread() -> float:
+        router = make()
+        asked = threading.Thread(target=lambda: error_in(lambda: router.best_worker(TOKENS, timeout=0.5)))
+        asked.start()
+        return await lag_while(asked.is_alive)
+
+    async def future() -> float:
+        runtime = make_runtime()
+        serve(runtime, silent)
+        kv = make_router(runtime, router_queue_threshold=0.0)
+        await kv.best_worker(TOKENS, request_id="first")
+        asked = asyncio.ensure_future(error_of(kv.best_worker(TOKENS, timeout=0.5)))
+        lag = await lag_while(lambda: not asked.done())
+        assert isinstance(await asked, Timeout)
+        kv.close()
+        return lag
+
+    for wait in (thread, future):
+        # A wait that holds the GIL or the loop is late by all of its half second, each time; a busy machine is late now and then.
+        lags: list[float] = []
+        while not lags or lags[-1] >= 0.1 and len(lags) < 5:
+            lags.append(run(wait()))
+        assert lags[-1] < 0.1, lags
+
+
+def error_in(call: Callable[[], Any]) -> None:
+    with pytest.raises(Timeout):
+        call()
+
+
+def test_prompt_of_a_request_that_waits_is_decided_once() -> None:
+    """Neither asked first and then submitted, which hashes and matches it twice, nor counted as refused."""
+    router = make()
+    threading.Timer(0.02, router.free, ["first"]).start()
+    assert router.best_worker(TOKENS, request_id="second", timeout=60)[0] == 1
+    page = router.metrics()
+    assert 'dynamo_go_decisions_total{outcome="chosen"} 2' in page
+    assert 'dynamo_go_decisions_total{outcome="timeout"} 0' in page
+
+
 def test_waiting_holds_neither_the_gil_nor_the_loop() -> None:
     router = make()
     ticks = 0

@@ -63,6 +63,16 @@ func (n Name) Prefix() string { return n.slashed() + "/" }
 // InstanceKey is where an instance of an endpoint is.
 func InstanceKey(n Name, id uint64) Key { return Key{Instances, n.Prefix() + Hex(id)} }
 
+// Slug is how Dynamo makes a part of a key of a name: in lower case, all but letters, digits and hyphens underscores, of which it begins with none.
+func Slug(name string) string {
+	return strings.TrimLeft(strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' {
+			return c
+		}
+		return '_'
+	}, strings.ToLower(name)), "_")
+}
+
 // ModelKey is where the model card of an instance is; suffix is "", or names an adapter.
 func ModelKey(n Name, id uint64, suffix string) Key {
 	k := Key{Models, n.Prefix() + Hex(id)}

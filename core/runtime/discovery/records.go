@@ -90,6 +90,25 @@ type modelJSON struct {
 	Suffix    string          `json:"model_suffix,omitempty"`
 }
 
+// NewModel gives the record of a card, which is a JSON object in Dynamo's form. One that names an adapter (lora.name) stands beside the instance's
+// own. Errors: ErrInvalid.
+func NewModel(n Name, id uint64, card json.RawMessage) (Model, error) {
+	var c *Card
+	if err := json.Unmarshal(card, &c); err != nil {
+		return Model{}, fmt.Errorf("%w: model card: %w", ErrInvalid, err)
+	}
+	if c == nil {
+		return Model{}, fmt.Errorf("%w: model card: null, expected an object", ErrInvalid)
+	}
+	m := Model{Name: n, ID: id, Card: card}
+	if c.LoRA != nil {
+		if m.Suffix = Slug(c.LoRA.Name); m.Suffix == "" || len(m.Suffix) > MaxNameBytes {
+			return m, fmt.Errorf("%w: adapter %.200q makes the key %.200q, expected 1 to %d bytes", ErrInvalid, c.LoRA.Name, m.Suffix, MaxNameBytes)
+		}
+	}
+	return m, nil
+}
+
 // Encode gives the record. Card must be a JSON object.
 func (m *Model) Encode() []byte {
 	return encode(modelJSON{"Model", m.Namespace, m.Component, m.Endpoint, m.ID, m.Card, m.Suffix})
@@ -117,6 +136,12 @@ type Card struct {
 	BlockSize   uint32        `json:"kv_cache_block_size"`
 	WorkerType  string        `json:"worker_type"`
 	Runtime     RuntimeConfig `json:"runtime_config"`
+	LoRA        *LoRA         `json:"lora"` // nil: it is the instance's own card
+}
+
+// LoRA is what a card says of an adapter that the instance has loaded.
+type LoRA struct {
+	Name string `json:"name"` // as requests call it
 }
 
 // RuntimeConfig is the part of a card about the engine. 0 is not known.
@@ -143,6 +168,17 @@ func (m *Model) Parse() (Card, error) {
 		c.Runtime.DataParallelSize = 1
 	}
 	return c, nil
+}
+
+// Adapter tells which adapter the card of an instance is about; false for its own card.
+func (m *Model) Adapter() (name string, ok bool) {
+	if m.Suffix == "" {
+		return "", false
+	}
+	if c, err := m.Parse(); err == nil && c.LoRA != nil && c.LoRA.Name != "" {
+		return c.LoRA.Name, true
+	}
+	return m.Suffix, true
 }
 
 // Channel tells how to subscribe to a publisher.

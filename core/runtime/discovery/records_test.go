@@ -127,6 +127,44 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "v1/event_channels/namespace/ns/component/comp/endpoint/ep/topic/a%2Eb_c-d%25/ff", ChannelKey(n, "a.b_c-d%", 255).String())
 }
 
+// The key of an adapter's card is the one that Dynamo gives it; the name that requests use is in the card.
+func TestCardsOfAdapters(t *testing.T) {
+	n := Name{"a", "b", "c"}
+	for name, want := range map[string]string{
+		"My/Adapter One": "my_adapter_one", "__X.y-Z_é/ü--": "x_y-z____--", "a..b": "a__b", "-x-": "-x-", "x y": "x_y", "日本": "",
+	} {
+		require.Equal(t, want, Slug(name))
+		card, err := json.Marshal(map[string]any{"lora": map[string]any{"name": name}})
+		require.NoError(t, err)
+		m, err := NewModel(n, 1, card)
+		if want == "" {
+			require.ErrorIs(t, err, ErrInvalid)
+			continue
+		}
+		require.NoError(t, err)
+		key := ModelKey(n, 1, m.Suffix)
+		require.Equal(t, "v1/mdc/a/b/c/1/"+want, key.String())
+		m, err = DecodeModel(key.Path, m.Encode())
+		require.NoError(t, err)
+		got, ok := m.Adapter()
+		require.True(t, ok)
+		require.Equal(t, name, got)
+	}
+	for card, what := range map[string]string{`null`: "null", `[]`: "", `{"lora":{"name":"` + strings.Repeat("x", 65) + `"}}`: "64", `{"lora":5}`: ""} {
+		_, err := NewModel(n, 1, []byte(card))
+		require.ErrorIs(t, err, ErrInvalid, card)
+		require.ErrorContains(t, err, what)
+	}
+	m, err := NewModel(n, 1, []byte(`{"lora":null}`))
+	require.NoError(t, err)
+	_, ok := m.Adapter()
+	require.False(t, ok)
+	m = Model{Name: n, ID: 1, Suffix: "old", Card: []byte(`{}`)}
+	got, ok := m.Adapter()
+	require.True(t, ok)
+	require.Equal(t, "old", got)
+}
+
 // Whatever a directory or a server holds, decoding it is an error or a record that encodes again.
 func FuzzRecords(f *testing.F) {
 	for k, value := range goldenRecords(f) {

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _kv_router, _model, _publisher
 from ..._call import AsyncResponseStream
+from ..._checks import expect
 from ..._config import KvRouterConfig
 from ..._constraints import LoadThresholdConfig, RoutingConstraints
 from ..._errors import InvalidArgument
 from ..._errors import QueueLimitExceeded as RouterQueueLimitExceeded
+from ..._instance import Adapter
 from ..._model import ModelInput, ModelType, WorkerType
 from ..._publisher import KvEventPublisher
 from ..._radix import OverlapScores, RadixTree
@@ -136,6 +138,7 @@ class KvRouter(_kv_router.KvRouter):
         routing_constraints: RoutingConstraints | None = None,
         response_buffer_size: int = 100,
         *,
+        lora_name: str | None = None,
         session_id: str | None = None,
         policy_class: str | None = None,
         timeout: float | None = None,
@@ -157,6 +160,7 @@ class KvRouter(_kv_router.KvRouter):
                 mm_routing_info,
                 routing_constraints,
                 response_buffer_size,
+                lora_name=lora_name,
                 session_id=session_id,
                 policy_class=policy_class,
                 timeout=timeout,
@@ -317,11 +321,14 @@ def register_model(
 
 
 def unregister_model(endpoint: Endpoint, lora_name: str | None = None) -> asyncio.Future[tuple[()]]:
-    """Take an endpoint's worker from the candidates, until it registers again."""
-    if lora_name is not None:
-        raise NotImplementedError(f"lora_name={lora_name!r} is not implemented: only None exists")
+    """Take an endpoint's worker from the candidates, until it registers again; with `lora_name`, only that adapter of it."""
+    adapter = None if lora_name is None else Adapter(expect(lora_name, str, "lora_name"))
 
     async def unregister() -> tuple[()]:
+        if adapter is not None:
+            endpoint._hub.check()
+            endpoint._hub.adapt(endpoint._profile(), adapter, False)
+            return ()
         await endpoint.unregister_endpoint_instance()
         return ()
 
