@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/rawhttp"
 )
 
 // State says whether an engine should get requests.
@@ -44,6 +46,8 @@ type Engine struct {
 	cfg    Config
 	url    *url.URL
 	http   *http.Transport
+	raw    *rawhttp.Pool   // of Calls
+	lines  []byte          // headers of the configuration, for Calls
 	ctx    context.Context // of everything that runs
 	cancel context.CancelFunc
 	nudge  chan struct{} // to look when the next check is due; of one
@@ -79,6 +83,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, url: u, http: cfg.transport(), nudge: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 		status: Status{State: Starting, Reason: "not checked yet", Since: time.Now()}, model: cfg.Model, kind: cfg.Kind,
 	}
+	e.raw, e.lines = e.newPool(), cfg.own()
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	go e.watch()
 	return e, nil
@@ -203,6 +208,7 @@ func (e *Engine) Close() {
 	e.cancel()
 	<-e.done
 	e.http.CloseIdleConnections()
+	e.raw.Close()
 }
 
 // tell says that the state is another. e.mu is held.
@@ -289,6 +295,7 @@ func (e *Engine) get(ctx context.Context, path string, most int64) (int, []byte,
 
 // checked takes what a check said.
 func (e *Engine) checked(err error) {
+	e.raw.Tidy()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -344,6 +351,7 @@ func (e *Engine) eject(reason string) {
 	e.due = time.Now().Add(e.backoff())
 	e.become(Ejected, reason)
 	e.http.CloseIdleConnections() // of a server that may be gone
+	e.raw.CloseIdle()
 	e.wake()
 }
 

@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"core/publish":                     {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/relay":                       {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker", "core/zmq"},
 	"core/internal/dynamotest":         {},
-	"core/engine":                      {},
+	"core/engine":                      {"core/internal/rawhttp"},
 	"core/runtime":                     {"core/runtime/callhome", "core/runtime/discovery", "core/runtime/plane", "core/runtime/tcp", "core/wire"},
 	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/runtime/plane", "core/wire", "core/worker", "core/zmq"},
 	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},

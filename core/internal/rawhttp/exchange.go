@@ -32,6 +32,7 @@ type Exchange struct {
 	done    bool      // the body was read to its end
 	keep    bool      // the connection can be used again then
 	began   bool      // a byte of the answer came
+	body    bool      // and one of its body
 	request []byte    // head and small body together; kept for the next exchange
 
 	mu        sync.Mutex // guards the rest
@@ -49,7 +50,7 @@ const (
 // Content-Length, to the empty line. A connection that was kept and turns out to be closed before a byte of the answer came is replaced once.
 // Errors: all of this package. In any case End follows.
 func (x *Exchange) Do(p *Pool, head, body []byte) error {
-	x.pool, x.done, x.began = p, false, false
+	x.pool, x.done, x.began, x.body = p, false, false, false
 	for fresh := false; ; fresh = true {
 		c, err := p.get(fresh)
 		if err != nil {
@@ -191,6 +192,9 @@ func (x *Exchange) Status() int { return x.Header.StatusCode() }
 // Length is that of the body; -1 if only its end tells.
 func (x *Exchange) Length() int64 { return max(x.left, -1) }
 
+// Complete tells whether the body was read to its end.
+func (x *Exchange) Complete() bool { return x.done }
+
 // Read gives what has come of the body, or waits until something does. Errors: io.EOF when it is complete; ErrBroken, ErrTimeout, ErrProtocol,
 // ErrCancelled.
 func (x *Exchange) Read(b []byte) (int, error) {
@@ -201,7 +205,11 @@ func (x *Exchange) Read(b []byte) (int, error) {
 		return 0, nil
 	}
 	if x.reader.Buffered() == 0 {
-		if err := x.deadline(x.conn, time.Now().Add(x.pool.limits.Between)); err != nil {
+		patience := x.pool.limits.Between
+		if !x.body { // the head of a stream comes at once, whenever the first event does
+			patience = x.pool.limits.Begin
+		}
+		if err := x.deadline(x.conn, time.Now().Add(patience)); err != nil {
 			return 0, err
 		}
 	}
@@ -222,6 +230,7 @@ func (x *Exchange) Read(b []byte) (int, error) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
+	x.body = x.body || n > 0
 	switch {
 	case n > 0 && err == nil, n > 0 && err == io.EOF:
 		return n, nil

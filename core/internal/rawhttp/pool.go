@@ -36,7 +36,7 @@ type Limits struct {
 	Idle    int           // connections that are kept
 	IdleFor time.Duration // each of them: less than what the server keeps them for
 	Connect time.Duration // to be connected, TLS included
-	Begin   time.Duration // until the answer begins, and for the server to take the request
+	Begin   time.Duration // for the server to take the request and begin to answer, and then for the first byte of the body
 	Between time.Duration // for each further read
 }
 

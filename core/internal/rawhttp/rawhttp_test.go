@@ -254,18 +254,25 @@ func TestCancelEndsWhateverWaits(t *testing.T) {
 
 func TestWaitsAreBounded(t *testing.T) {
 	p := server(t, func(c net.Conn, body []byte) bool {
-		if string(body) == "half" {
+		switch string(body) {
+		case "half":
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
+		case "head":
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
 		}
 		_, _ = c.Read(make([]byte, 1))
 		return false
 	})
-	p.limits.Begin, p.limits.Between = time.Second/5, time.Second/10
-	_, _, err := fetch(p, "none")
-	require.ErrorIs(t, err, ErrTimeout)
+	p.limits.Begin, p.limits.Between = patience, time.Second/10
 	_, body, err := fetch(p, "half")
 	require.ErrorIs(t, err, ErrTimeout)
 	require.Equal(t, "some", body)
+	p.limits.Begin, p.limits.Between = time.Second/10, patience
+	_, _, err = fetch(p, "none")
+	require.ErrorIs(t, err, ErrTimeout)
+	_, body, err = fetch(p, "head")
+	require.ErrorIs(t, err, ErrTimeout)
+	require.Empty(t, body)
 }
 
 func TestUnreachableAndClosed(t *testing.T) {
