@@ -13,6 +13,8 @@ import (
 	"strings"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/dynamo-go/dynamo-go/core/logs"
 )
 
 // call runs one exported function's body and reports how it ended.
@@ -45,7 +47,7 @@ func recovered(e *C.dgo_error, usable bool, cause any) (status C.dgo_status) {
 		return status
 	}
 	defer func() { _ = recover() }() // e cannot be written to, after all
-	journal.Error("fault of the library: recovered", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	logs.ReportFault(cause)
 	return report(e, fmt.Errorf("%w: %v", errPanic, cause))
 }
 

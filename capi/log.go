@@ -21,6 +21,7 @@ var (
 )
 
 func init() {
+	logs.Faults(journal)
 	if level, on := logs.ParseDirectives(os.Getenv("DYN_LOG")); on {
 		logged.To(standardError{}, level)
 	}

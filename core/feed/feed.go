@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/internal/xxh3"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -40,7 +41,7 @@ type Feed struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	work   sync.WaitGroup
+	work   owned.Group
 
 	mu     sync.Mutex
 	status Status

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -58,7 +59,7 @@ func (r *request) run(ctx context.Context, limit *Limiter, ask func(context.Cont
 	t := &turn{limit: limit, tell: func(x reply) bool { return r.give(ctx, x) }}
 	defer t.give()
 	defer r.unread(ctx, t)
-	if err := ask(ctx, t); err != nil {
+	if err := owned.Try(func() error { return ask(ctx, t) }); err != nil {
 		r.give(ctx, reply{kind: replyFailed, err: err})
 	}
 }
@@ -114,12 +115,12 @@ func converse(ctx context.Context, t *turn, endpoint string, question []byte, o 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not finished within %v", longest))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := owned.After(ctx, func() { c.Close() })
 	defer stop()
 	if err := c.Send(nil, question); err != nil {
 		return err
 	}
-	silence := time.AfterFunc(quiet, t.yield)
+	silence := time.AfterFunc(quiet, owned.Guarded(t.yield))
 	defer silence.Stop()
 	for first := true; ; first = false {
 		frames, err := c.Recv()

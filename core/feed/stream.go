@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/event"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
@@ -63,7 +64,7 @@ func (r *request) ask(ctx context.Context, t *turn, s Stream, q *event.RangeQuer
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not finished within %v", longest))
 	defer cancel()
-	silence := time.AfterFunc(quiet, t.yield)
+	silence := time.AfterFunc(quiet, owned.Guarded(t.yield))
 	defer silence.Stop()
 	publisher, answer, err := s.Query(ctx, q)
 	if err == nil {

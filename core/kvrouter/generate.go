@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -83,7 +84,7 @@ func (k *KvRouter) Generate(ctx context.Context, q *Request) (*Stream, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave = context.AfterFunc(ctx, s.Close)
+	s.leave = owned.After(ctx, s.Close)
 	return s, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
@@ -32,7 +33,7 @@ type KvRouter struct {
 	metrics *event.Subscription
 	stop    chan struct{}
 	once    sync.Once
-	running sync.WaitGroup
+	running owned.Group
 	ids     atomic.Uint64 // of requests
 
 	mu     sync.Mutex // guards loads
@@ -78,7 +79,7 @@ func (k *KvRouter) start(e *runtime.Endpoint, replicas bool) (err error) {
 		})
 	}
 	if err == nil {
-		k.running.Go(k.members.run)
+		k.running.Keep(k.stop, k.members.run)
 	}
 	return err
 }
@@ -163,7 +164,7 @@ func (k *KvRouter) ask(ctx context.Context, to *discovery.Instance, query []byte
 		return nil, err
 	}
 	defer s.Close()
-	stop := context.AfterFunc(ctx, s.Close)
+	stop := owned.After(ctx, s.Close)
 	defer stop()
 	it, err := s.Recv()
 	if err == io.EOF {

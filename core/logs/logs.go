@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 )
 
@@ -53,6 +54,12 @@ func ParseDirectives(text string) (level slog.Level, on bool) {
 	}
 	return level, on
 }
+
+// Faults says which logger is told of panics of the library's goroutines, which are recovered; nil: slog's default one.
+func Faults(log *slog.Logger) { owned.Tell(log) }
+
+// ReportFault counts a panic that was recovered, as those of goroutines are, and tells of it.
+func ReportFault(cause any) { owned.Report(cause) }
 
 // A Log is a slog.Handler whose level and destination change while loggers use it. The zero value drops everything.
 type Log struct{ target atomic.Pointer[target] }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 )
 
@@ -130,4 +131,20 @@ func TestLevels(t *testing.T) {
 		require.Equal(t, want.on, on, text)
 		require.Equal(t, want.level, level, text)
 	}
+}
+
+// TestAPanicOfAGoroutineIsTold: recovered, and a line of the log with where it was.
+func TestAPanicOfAGoroutineIsTold(t *testing.T) {
+	var l Log
+	lines := l.Stream(slog.LevelError)
+	defer lines.Close()
+	Faults(slog.New(&l))
+	defer Faults(nil)
+	var g owned.Group
+	g.Go(func() { panic("a fault") })
+	g.Wait()
+	got := rows(t, lines)
+	require.Len(t, got, 1)
+	require.Equal(t, "a fault", got[0]["cause"])
+	require.Contains(t, got[0]["stack"], "logs_test.go")
 }

@@ -1,11 +1,11 @@
 package mailbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -72,13 +72,13 @@ func (m *Mailbox) handle(service uint64, c *runtime.Call) error {
 	if m.tell(Head{ID: id, Kind: Request}, wire.Pack{}.Array(4).Uint(service).String(c.ID).Texts(c.Metadata).Value(c.Body)) != nil {
 		return errAborted
 	}
-	stopping := context.AfterFunc(c.Stopped(), func() {
+	stopping := owned.After(c.Stopped(), func() {
 		if c.Killed().Err() == nil {
 			_ = m.tell(Head{ID: id, Kind: Cancelled}, nil)
 		}
 	})
 	defer stopping()
-	killing := context.AfterFunc(c.Killed(), func() { _ = m.tell(Head{ID: id, Kind: Cancelled, Flags: Kill}, nil) })
+	killing := owned.After(c.Killed(), func() { _ = m.tell(Head{ID: id, Kind: Cancelled, Flags: Kill}, nil) })
 	defer killing()
 	for {
 		queue, drained, ended, err := a.take()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/kvrouter"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -43,7 +44,7 @@ const (
 type client struct {
 	*runtime.Client
 	stop chan struct{}
-	done sync.WaitGroup
+	done owned.Group
 }
 
 func (c *client) close() {
@@ -213,37 +214,24 @@ func (m *Mailbox) run(credit int, begin func(ctx context.Context) (receiver, []b
 	if credit < 0 || credit > MaxCredit {
 		return 0, fmt.Errorf("%w: credit=%d, expected 0 .. %d", plane.ErrInvalidArgument, credit, MaxCredit)
 	}
-	if m.ctx.Err() != nil {
-		return 0, plane.ErrClosed
-	}
 	c := &call{credit: credit, more: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		c.cancel()
+		return 0, plane.ErrClosed
+	}
 	m.last++
 	id := m.last
 	m.calls[id] = c
-	m.mu.Unlock()
-	go m.pump(id, c, begin)
+	m.running.Go(func() { m.pump(id, c, begin) })
 	return id, nil
 }
 
 // pump is the goroutine of a call.
 func (m *Mailbox) pump(id uint64, c *call, begin func(ctx context.Context) (receiver, []byte, error)) {
-	s, how, err := begin(c.ctx)
-	if err == nil {
-		c.begun(s)
-		leave := context.AfterFunc(c.ctx, s.Close)
-		err = m.tell(Head{ID: id, Kind: Begun}, how)
-		for err == nil {
-			if err = c.wait(); err == nil {
-				err = m.pass(id, s)
-			}
-		}
-		leave()
-		s.Close()
-	} else if c.ctx.Err() != nil {
-		err = plane.ErrCancelled
-	}
+	err := owned.Try(func() error { return m.transfer(id, c, begin) })
 	c.cancel()
 	m.mu.Lock()
 	delete(m.calls, id)
@@ -255,6 +243,28 @@ func (m *Mailbox) pump(id uint64, c *call, begin func(ctx context.Context) (rece
 		text = err.Error()
 	}
 	_ = m.tell(Head{ID: id, Kind: Ended, Flags: m.status(err)}, wire.Pack{}.String(text)) // an error: nobody listens any more
+}
+
+// transfer hands on what there is of a call; io.EOF: all of it.
+func (m *Mailbox) transfer(id uint64, c *call, begin func(ctx context.Context) (receiver, []byte, error)) error {
+	s, how, err := begin(c.ctx)
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		return plane.ErrCancelled
+	case err != nil:
+		return err
+	}
+	defer s.Close()
+	c.begun(s)
+	leave := owned.After(c.ctx, s.Close)
+	defer leave()
+	err = m.tell(Head{ID: id, Kind: Begun}, how)
+	for err == nil {
+		if err = c.wait(); err == nil {
+			err = m.pass(id, s)
+		}
+	}
+	return err
 }
 
 // pass hands on one item.
@@ -352,14 +362,16 @@ func (m *Mailbox) Cancel(id uint64, kill bool) error {
 // End ends a service, of which Closed tells, or a client. With kill a service's calls end at once, otherwise they are waited for. Errors: ErrUnknown.
 func (m *Mailbox) End(id uint64, kill bool) error {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	c, s := m.clients[id], m.services[id]
 	delete(m.clients, id)
-	m.mu.Unlock()
 	switch {
+	case m.ctx.Err() != nil:
+		return plane.ErrClosed
 	case c != nil:
-		go c.close()
+		m.running.Go(c.close)
 	case s != nil:
-		go func() {
+		m.running.Go(func() {
 			s.Close(!kill)
 			m.mu.Lock()
 			_, first := m.services[id]
@@ -368,7 +380,7 @@ func (m *Mailbox) End(id uint64, kill bool) error {
 			if first {
 				_ = m.tell(Head{ID: id, Kind: Closed}, nil)
 			}
-		}()
+		})
 	default:
 		return fmt.Errorf("%w: service or client %d", ErrUnknown, id)
 	}

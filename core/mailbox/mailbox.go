@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/event"
@@ -65,6 +66,8 @@ type Mailbox struct {
 	cancel context.CancelFunc
 	once   sync.Once
 
+	running owned.Group // calls, and what ends
+
 	mu       sync.Mutex // guards the rest
 	last     uint64
 	calls    map[uint64]*call
@@ -98,12 +101,12 @@ func (m *Mailbox) Notices() *stream.Stream { return m.out }
 func (m *Mailbox) Close() error {
 	var err error
 	m.once.Do(func() {
-		m.cancel()
-		m.out.End(nil) // whoever sends a notice does not wait for its reader any more
 		m.mu.Lock()
+		m.cancel() // under mu: nothing begins after it
 		clients, loads := m.clients, m.loads
 		m.clients, m.loads = nil, nil
 		m.mu.Unlock()
+		m.out.End(nil) // whoever sends a notice does not wait for its reader any more
 		for _, c := range clients {
 			c.close()
 		}
@@ -111,6 +114,7 @@ func (m *Mailbox) Close() error {
 			p.Close()
 		}
 		err = m.r.Close()
+		m.running.Wait()
 	})
 	return err
 }

@@ -37,6 +37,7 @@ const (
 	blockChanges
 	decisions
 	eventsIgnored
+	faults
 	feedCounts
 	findings
 	indexBlocks
@@ -83,6 +84,7 @@ var definitions = [count]Definition{
 	blockChanges:   {"dynamo_go_blocks_total", "Blocks in events, by what the index made of them.", Counter, []string{"change"}},
 	decisions:      {"dynamo_go_decisions_total", "Decisions by how they ended.", Counter, []string{"outcome"}},
 	eventsIgnored:  {"dynamo_go_events_ignored_total", "Events of tiers or caches that are not indexed.", Counter, nil},
+	faults:         {"dynamo_go_faults_total", "Panics of the library that were recovered, in the whole process: each is a fault to report.", Counter, nil},
 	feedCounts:     {"dynamo_go_feed_total", "What the feeds of all ranks met, by counter: batches, events, blocks, gaps, replays and so on.", Counter, []string{"counter"}},
 	findings:       {"dynamo_go_findings", "Ranks whose cached blocks the router's prompts do not find, by cause.", Gauge, []string{"cause"}},
 	indexBlocks:    {"dynamo_go_index_blocks", "Distinct blocks in the index.", Gauge, nil},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/tally"
@@ -152,6 +153,7 @@ func (e *Exporter) gather() ([]Row, error) {
 	}
 	p := page{workerType: e.workerType}
 	p.add(up, 1)
+	p.add(faults, float64(owned.Faults()))
 	p.decisions(&r.tally.Decisions)
 	p.events(&r.tally.Events, &r.stats)
 	p.index(&r.stats)

@@ -107,7 +107,8 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 	page := text(t, newExporter(t, r, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
 	rows := values(t, page)
 	for row, want := range map[string]float64{
-		`dynamo_go_up{router_id="r"}`: 1,
+		`dynamo_go_up{router_id="r"}`:           1,
+		`dynamo_go_faults_total{router_id="r"}`: 0,
 
 		`dynamo_component_router_requests_total{router_id="r"}`:               2,
 		`dynamo_component_router_requests_started_total{router_id="r"}`:       2,

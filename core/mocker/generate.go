@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 )
 
@@ -76,10 +77,10 @@ func (m *Mocker) Generate(prompt []block.Token, o GenerateOptions) (*stream.Stre
 		return nil, fmt.Errorf("%w: %s", ErrRequest, refused.Message)
 	}
 	s := stream.New(o.ResponseBufferSize)
-	go func() {
+	m.owned.Go(func() {
 		defer m.owned.Done()
-		s.End(m.answer(q, box, s))
-	}()
+		s.End(owned.Try(func() error { return m.answer(q, box, s) }))
+	})
 	return s, nil
 }
 

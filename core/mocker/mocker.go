@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 )
 
@@ -60,7 +61,7 @@ type Mocker struct {
 	stop    context.CancelFunc
 	once    sync.Once
 	closed  error
-	owned   sync.WaitGroup // run, serve, answers
+	owned   owned.Group // run, serve, answers
 
 	mu        sync.Mutex
 	scheduler *scheduler
@@ -125,7 +126,7 @@ func New(cfg Config) (*Mocker, error) {
 		ReadTimeout: readTimeout,
 		ErrorLog:    log.New(io.Discard, "", 0), // what a peer does wrong is answered, not printed
 	}
-	m.owned.Go(m.run)
+	m.owned.Keep(m.ctx.Done(), m.run)
 	// Serve returns when Close closes the listener, and not before.
 	m.owned.Go(func() { _ = m.server.Serve(listener) })
 	return m, nil
@@ -167,23 +168,29 @@ func (m *Mocker) run() {
 		case <-m.wake:
 		case <-timer.C:
 		}
-		m.mu.Lock()
-		m.scheduler.advance(m.now())
-		m.publish()
-		next, ok := m.scheduler.next()
-		m.mu.Unlock()
-		if ok {
+		if next, ok := m.advance(); ok {
 			timer.Reset(time.Duration(float64(next-m.now()) / m.cfg.Speedup))
 		}
 	}
 }
 
+// advance does what is due, and tells when there is more.
+func (m *Mocker) advance() (next int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.scheduler.advance(m.now())
+	m.publish()
+	return m.scheduler.next()
+}
+
 // with runs f on the scheduler at the present time and publishes what it changed.
 func (m *Mocker) with(f func(s *scheduler, now int64)) {
-	m.mu.Lock()
-	f(m.scheduler, m.now())
-	m.publish()
-	m.mu.Unlock()
+	func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		f(m.scheduler, m.now())
+		m.publish()
+	}()
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -3,7 +3,6 @@
 package mockworker
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
@@ -34,7 +34,7 @@ type Worker struct {
 	rank    worker.Rank
 	stop    chan struct{}
 	once    sync.Once
-	running sync.WaitGroup
+	running owned.Group
 }
 
 // Start serves an endpoint. id is the worker's; 0: the runtime's. What cfg says of event sockets does not matter. Errors: mocker.ErrConfig and those of
@@ -71,7 +71,7 @@ func (w *Worker) start(e *runtime.Endpoint, cfg mocker.Config) (err error) {
 	if w.metrics, err = event.NewPublisher(r.Link(), e.Name, wire.TopicMetrics, 0); err != nil {
 		return err
 	}
-	w.running.Go(w.tell)
+	w.running.Keep(w.stop, w.tell)
 	// A router takes an instance as a worker when it has seen its card: so that comes last.
 	if w.service, err = e.Serve(w.generate, runtime.ServeOptions{ID: w.rank.ID}); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (w *Worker) generate(c *runtime.Call) error {
 		return err
 	}
 	defer s.Close()
-	stopped := context.AfterFunc(c.Stopped(), s.Stop)
+	stopped := owned.After(c.Stopped(), s.Stop)
 	defer stopped()
 	return forward(c, s)
 }

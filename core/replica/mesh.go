@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -81,7 +82,7 @@ type Mesh struct {
 	peers   []*peer
 	stop    chan struct{}
 	once    sync.Once
-	running sync.WaitGroup
+	running owned.Group
 
 	mu    sync.Mutex
 	known map[uint64]int // by router: the peers that are, or were last, it
@@ -229,11 +230,8 @@ func (m *Mesh) lose(router uint64) {
 
 // tell calls the Sink, and tells whether it returned. A panic of it is counted, and the mesh lives.
 func (m *Mesh) tell(call func()) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			m.panics.Add(1)
-		}
-	}()
-	call()
-	return true
+	if ok = owned.Do(call); !ok {
+		m.panics.Add(1)
+	}
+	return ok
 }

@@ -466,6 +466,7 @@ func TestBatches(t *testing.T) {
 
 func TestASinkThatPanicsIsCounted(t *testing.T) {
 	r, far := alone(t, time.Hour)
+	leaktest.Faults(1)
 	r.panics.Store(1)
 	far.say(t, 9, added("lost"))
 	eventually(t, "panicked", func() bool { return r.mesh.Stats().Panics == 1 })

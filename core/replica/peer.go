@@ -3,6 +3,7 @@ package replica
 import (
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -39,7 +40,9 @@ func (p *peer) run() {
 			if !ok {
 				return
 			}
-			p.take(e)
+			if !owned.Do(func() { p.take(e) }) {
+				p.batch = nil
+			}
 		case <-p.lost.C:
 			p.forget()
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
@@ -396,7 +397,7 @@ func (r *Router) arm(now int64) {
 	}
 	wait := max(time.Duration(at-now), time.Millisecond)
 	if r.timer == nil {
-		r.timer = time.AfterFunc(wait, r.tick)
+		r.timer = time.AfterFunc(wait, owned.Guarded(r.tick))
 	} else {
 		r.timer.Reset(wait)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
@@ -21,7 +22,7 @@ type Client struct {
 	view    *discovery.View
 	stop    chan struct{}
 	once    sync.Once
-	running sync.WaitGroup
+	running owned.Group
 
 	mu        sync.Mutex // guards the rest
 	instances map[uint64]*instance
@@ -50,7 +51,7 @@ func (e *Endpoint) Client() (*Client, error) {
 		changed: make(chan struct{}), turn: rand.Uint64(),
 	}
 	c.refresh()
-	c.running.Go(func() {
+	c.running.Keep(c.stop, func() {
 		for {
 			select {
 			case <-c.stop:
@@ -199,7 +200,7 @@ func (c *Client) pick(ctx context.Context, q *Request, choose func(n int) int) (
 func (c *Client) call(ctx context.Context, i *instance, q *Request) (*Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(i.gone, func() { cancel(context.Cause(i.gone)) })
+	stop := owned.After(i.gone, func() { cancel(context.Cause(i.gone)) })
 	defer stop()
 	s, err := c.r.Call(ctx, &i.Instance, q)
 	if err != nil {

@@ -159,7 +159,7 @@ func TestHandlersThatFail(t *testing.T) {
 		"told": func() error {
 			return &plane.WorkerError{Failure: wire.Failure{Type: "Custom", Class: "NotFound", Message: "boom"}}
 		},
-		"panic": func() error { panic("boom") },
+		"panic": func() error { leaktest.Faults(1); panic("boom") },
 	}
 	s, err := endpoint(t, r).Serve(func(c *Call) error {
 		if err := c.Send(c.Body); err != nil {

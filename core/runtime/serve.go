@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/callhome"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -57,7 +58,7 @@ type Service struct {
 	mu     sync.Mutex // guards the rest
 	listed bool
 	closed bool // takes no more calls
-	calls  sync.WaitGroup
+	calls  owned.Group
 }
 
 // Serve makes this process an instance of the endpoint. Errors: plane.ErrInvalidArgument (it serves it already), plane.ErrCannotConnect (nothing
@@ -259,8 +260,8 @@ func (s *Service) answer(payload []byte) {
 		_ = sender.Begin(plane.FailureOf(fmt.Errorf("%w: request: %w", plane.ErrInvalidArgument, err)))
 		return
 	}
+	defer sender.Abort() // after End it has no effect
 	if sender.Begin(nil) != nil {
-		sender.Abort()
 		return
 	}
 	err = s.handle(&Call{ID: control.ID, Body: body, Metadata: control.Metadata, sender: sender})
@@ -271,12 +272,7 @@ func (s *Service) answer(payload []byte) {
 }
 
 func (s *Service) handle(c *Call) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("panic: %v", fault)
-		}
-	}()
-	return s.handler(c)
+	return owned.Try(func() error { return s.handler(c) })
 }
 
 // RegisterModel stores a model card of a service, a JSON object in Dynamo's form. A router takes only instances with a card; one that names an adapter

@@ -7,9 +7,9 @@ package tail
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
@@ -29,7 +29,7 @@ type Reader struct {
 	live   *zmq.Subscriber
 	ctx    context.Context
 	cancel context.CancelFunc
-	owned  sync.WaitGroup // run, and the replays that it starts
+	owned  owned.Group // run, and the replays that it starts
 
 	// Of run alone.
 	replayed <-chan numbered // what the replay gives, closed at its end; nil when there is none
@@ -88,8 +88,11 @@ func (r *Reader) setState(text string) {
 
 // run sends what comes until the consumer wants no more.
 func (r *Reader) run() {
-	defer r.End(nil)
 	defer r.cancel()
+	r.End(owned.Try(func() error { r.pass(); return nil }))
+}
+
+func (r *Reader) pass() {
 	for {
 		var lines []byte
 		select {
@@ -186,14 +189,15 @@ func (r *Reader) hand(batches chan<- numbered, batch numbered) {
 
 // batchLines is the text of one batch; one that cannot be decoded is one line, and so is a panic of the decoder.
 func batchLines(message wire.Message) (lines []byte) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			lines = wire.AppendJSONError(nil, fmt.Sprintf("internal fault: %v", cause), "")
+	err := owned.Try(func() error {
+		batch, err := wire.DecodeBatch(message.Payload, wire.Limits{})
+		if err == nil {
+			lines = batch.AppendJSONLines(nil, &message.Seq)
 		}
-	}()
-	batch, err := wire.DecodeBatch(message.Payload, wire.Limits{})
+		return err
+	})
 	if err != nil {
 		return wire.AppendJSONError(nil, err.Error(), "")
 	}
-	return batch.AppendJSONLines(nil, &message.Seq)
+	return lines
 }

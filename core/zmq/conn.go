@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/go-zeromq/zmq4/security/null"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // SocketType is the role announced in the handshake. Dial takes Sub and Dealer.
@@ -42,7 +44,7 @@ type Conn struct {
 
 	closing sync.Once
 	closed  chan struct{}
-	beats   sync.WaitGroup
+	beats   owned.Group
 }
 
 // Dial connects and makes the handshake. It gives up when ctx ends, and after DialTimeout plus HandshakeTimeout.
@@ -63,7 +65,7 @@ func Dial(ctx context.Context, endpoint string, kind SocketType, o Options) (*Co
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	stop := owned.After(ctx, func() { raw.Close() })
 	c, err := open(raw, kind, o, nil)
 	if !stop() {
 		if err == nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 )
 
 // small keeps failures quick: heartbeats off unless the test is about them.
@@ -373,6 +375,7 @@ func answering(t *testing.T, o Options) (r *RouterSocket, flooding, flooded chan
 	r, err := ListenRouter("tcp://127.0.0.1:0", o, func(req [][]byte, reply func(...[]byte) error) {
 		switch string(req[1]) {
 		case "panic":
+			leaktest.Faults(1)
 			panic("handler")
 		case "flood":
 			close(flooding)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // listener accepts connections, makes their handshakes, and lets serve use each until it breaks.
@@ -27,7 +29,7 @@ type listener struct {
 	pending int
 	closed  bool
 
-	work     sync.WaitGroup
+	work     owned.Group
 	refused  atomic.Uint64 // connections beyond the bounds
 	rejected atomic.Uint64 // handshakes that failed
 }
@@ -111,8 +113,18 @@ func (l *listener) admit(raw net.Conn) bool {
 }
 
 func (l *listener) handle(raw net.Conn) {
+	shaking := true
+	shaken := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if shaking {
+			l.pending--
+		}
+		shaking = false
+	}
 	defer func() {
 		raw.Close()
+		shaken()
 		l.mu.Lock()
 		delete(l.open, raw)
 		l.mu.Unlock()
@@ -124,9 +136,7 @@ func (l *listener) handle(raw net.Conn) {
 		}
 		return p.onCommand(name, body)
 	})
-	l.mu.Lock()
-	l.pending--
-	l.mu.Unlock()
+	shaken()
 	if err != nil {
 		l.rejected.Add(1)
 		return

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/go-zeromq/zmq4"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // maxTopics and maxTopicBytes bound the different subscriptions of one subscriber.
@@ -107,12 +109,15 @@ func (p *Pub) serve(peer *peer) {
 		delete(p.subs, sub)
 		p.mu.Unlock()
 	}()
-	var writer sync.WaitGroup
-	writer.Go(func() { sub.send(peer.conn) })
+	var writer owned.Group
+	writer.Go(func() {
+		defer peer.conn.Close()
+		sub.send(peer.conn)
+	})
+	defer writer.Wait()
+	defer peer.conn.Close()
+	defer sub.box.close()
 	sub.follow(peer.conn)
-	sub.box.close()
-	peer.conn.Close()
-	writer.Wait()
 }
 
 // subscription is one subscriber: what it wants and what waits for it.

@@ -1,9 +1,10 @@
 package zmq
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // requestQueue is how many requests of one peer wait behind the one being answered; more wait in the socket.
@@ -58,7 +59,7 @@ func (s *RouterSocket) Close() error { return s.l.close() }
 func (s *RouterSocket) serve(p *peer) {
 	requests := make(chan [][]byte, requestQueue)
 	gone := make(chan struct{})
-	var answering sync.WaitGroup
+	var answering owned.Group
 	answering.Go(func() {
 		defer close(gone)
 		defer p.conn.Close()
@@ -85,12 +86,8 @@ func (s *RouterSocket) serve(p *peer) {
 }
 
 func (s *RouterSocket) answer(c *Conn, request [][]byte) (ok bool) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.panics.Add(1)
-			ok = false
-		}
-	}()
-	s.handler(request, c.Send)
-	return true
+	if ok = owned.Do(func() { s.handler(request, c.Send) }); !ok {
+		s.panics.Add(1)
+	}
+	return ok
 }

@@ -2,8 +2,9 @@ package zmq
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // EventKind says what a Subscriber tells.
@@ -36,7 +37,7 @@ const eventQueue = 256
 type Subscriber struct {
 	events chan Event
 	cancel context.CancelFunc
-	done   sync.WaitGroup
+	done   owned.Group
 }
 
 // Subscribe starts following an endpoint; topics are prefixes, none at all means everything. An endpoint that cannot be
@@ -65,7 +66,11 @@ func (s *Subscriber) run(ctx context.Context, endpoint string, topics []string, 
 	defer close(s.events)
 	for attempt := 0; ; attempt++ {
 		start := time.Now()
-		messages, err := s.session(ctx, endpoint, topics, o)
+		messages := 0
+		err := owned.Try(func() (err error) {
+			messages, err = s.session(ctx, endpoint, topics, o)
+			return err
+		})
 		if !s.emit(ctx, Event{Kind: Disconnected, Err: err}) {
 			return
 		}
@@ -89,7 +94,7 @@ func (s *Subscriber) session(ctx context.Context, endpoint string, topics []stri
 		return 0, err
 	}
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := owned.After(ctx, func() { c.Close() })
 	defer stop()
 	for _, topic := range topics {
 		if err := c.Send(append([]byte{1}, topic...)); err != nil {

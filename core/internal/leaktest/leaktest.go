@@ -1,4 +1,4 @@
-// Package leaktest fails a package's tests if they leave goroutines behind.
+// Package leaktest fails a package's tests if they leave goroutines behind, or if one of them panicked and no test meant it to.
 package leaktest
 
 import (
@@ -7,9 +7,17 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
+
+var meant atomic.Uint64
+
+// Faults says that a test means so many panics of the library's goroutines.
+func Faults(n uint64) { meant.Add(n) }
 
 // Main is a TestMain: it runs the tests, waits for their goroutines to end, and exits.
 func Main(m *testing.M) {
@@ -20,6 +28,10 @@ func Main(m *testing.M) {
 	}
 	for range 500 {
 		if runtime.NumGoroutine() <= before {
+			if n := owned.Faults(); n != meant.Load() {
+				fmt.Fprintf(os.Stderr, "%d panics were recovered and are told above; the tests meant %d\n", n, meant.Load())
+				os.Exit(1)
+			}
 			os.Exit(code)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -26,6 +26,7 @@ var imports = map[string][]string{
 	"core/internal/idtable":            {},
 	"core/internal/servertest":         {},
 	"core/internal/offheap":            {},
+	"core/internal/owned":              {},
 	"core/internal/prefetch":           {},
 	"core/internal/rawhttp":            {},
 	"core/internal/xxh3":               {},
@@ -83,6 +84,9 @@ var imports = map[string][]string{
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
 	"capi":                             {"core/block", "core/event", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
 }
+
+// common is what every package may import, but those that own no goroutine have no use for it.
+const common = "core/internal/owned"
 
 // libraries says which packages may use a library, outside tests.
 var libraries = map[string][]string{
@@ -142,7 +146,7 @@ func TestImportsGoOneWay(t *testing.T) {
 			path, err := strconv.Unquote(spec.Path.Value)
 			require.NoError(t, err)
 			if local, ok := strings.CutPrefix(path, module); ok {
-				require.True(t, local == f.pkg || slices.Contains(allowed, local), "%s must not import %s", f.path, local)
+				require.True(t, local == f.pkg || local == common || slices.Contains(allowed, local), "%s must not import %s", f.path, local)
 				continue
 			}
 			for lib, users := range libraries {
@@ -182,5 +186,77 @@ func TestEveryPackageSaysItsJob(t *testing.T) {
 	}
 	for pkg, ok := range said {
 		require.True(t, ok, "%s has no package comment", pkg)
+	}
+}
+
+// TestGoroutinesHaveAnOwnerThatRecovers: core/internal/owned is the only place where one is started. A panic of any other would end a host.
+func TestGoroutinesHaveAnOwnerThatRecovers(t *testing.T) {
+	fset, files := sources(t)
+	for _, f := range files {
+		if f.pkg == common || strings.HasSuffix(f.pkg, "test") { // of tests
+			continue
+		}
+		for _, fault := range unowned(f.tree) {
+			t.Errorf("%s: %s", fset.Position(fault.at), fault.what)
+		}
+	}
+}
+
+type unownedAt struct {
+	at   token.Pos
+	what string
+}
+
+// unowned finds goroutines that nobody recovers.
+func unowned(tree *ast.File) (found []unownedAt) {
+	ast.Inspect(tree, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = append(found, unownedAt{n.Pos(), "a go statement: use owned.Group's Go or Keep"})
+		case *ast.ImportSpec:
+			if n.Path.Value == `"golang.org/x/sync/errgroup"` {
+				found = append(found, unownedAt{n.Pos(), "errgroup: use owned.Group"})
+			}
+		case *ast.SelectorExpr:
+			if isName(n.X, "sync") && n.Sel.Name == "WaitGroup" {
+				found = append(found, unownedAt{n.Pos(), "sync.WaitGroup: use owned.Group"})
+			}
+		case *ast.CallExpr:
+			called, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok || called.Sel.Name != "AfterFunc" || len(n.Args) != 2 {
+				break
+			}
+			if guard, ok := n.Args[1].(*ast.CallExpr); ok {
+				if by, ok := guard.Fun.(*ast.SelectorExpr); ok && isName(by.X, "owned") && by.Sel.Name == "Guarded" {
+					break
+				}
+			}
+			found = append(found, unownedAt{n.Pos(), "AfterFunc: use owned.After, or owned.Guarded for what it calls"})
+		}
+		return true
+	})
+	return found
+}
+
+func isName(e ast.Expr, name string) bool {
+	x, ok := e.(*ast.Ident)
+	return ok && x.Name == name
+}
+
+// TestUnownedGoroutinesAreFound: the rule sees each way to start one.
+func TestUnownedGoroutinesAreFound(t *testing.T) {
+	for text, faults := range map[string]int{
+		`func f() { go f() }`:                                                   1,
+		`func f() { go func() {}() }`:                                           1,
+		`type t struct{ running sync.WaitGroup }`:                               1,
+		`func f() { context.AfterFunc(ctx, f) }`:                                1,
+		`func f() { time.AfterFunc(1, func() {}) }`:                             1,
+		`import "golang.org/x/sync/errgroup"`:                                   1,
+		`func f() { time.AfterFunc(1, owned.Guarded(f)); owned.After(ctx, f) }`: 0,
+		`type t struct{ running owned.Group }`:                                  0,
+	} {
+		tree, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+text, 0)
+		require.NoError(t, err, text)
+		require.Len(t, unowned(tree), faults, text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
 
@@ -20,7 +21,7 @@ type Listener struct {
 	opts    Options
 	ln      net.Listener
 	address string
-	running sync.WaitGroup
+	running owned.Group
 	half    atomic.Int64
 	refused atomic.Uint64 // connections beyond a limit
 	strange atomic.Uint64 // connections without a subject that is expected
@@ -115,11 +116,14 @@ func (l *Listener) greet(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	r := bufio.NewReaderSize(c, 4<<10)
 	const most = 4 << 10
-	header, body, err := plane.NewReader(r, most).Read()
 	var h handshake
-	if err == nil && len(body) == 0 {
-		err = json.Unmarshal(header, &h)
-	}
+	err := owned.Try(func() error {
+		header, body, err := plane.NewReader(r, most).Read()
+		if err == nil && len(body) == 0 {
+			err = json.Unmarshal(header, &h)
+		}
+		return err
+	})
 	_ = c.SetReadDeadline(time.Time{})
 	l.mu.Lock()
 	p := l.expected[h.Subject]

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -19,7 +20,7 @@ type Sender struct {
 	conn    net.Conn
 	codec   string
 	plain   bool
-	running sync.WaitGroup
+	running owned.Group
 
 	kill    context.CancelFunc
 	killed  context.Context
@@ -43,7 +44,7 @@ func Dial(ctx context.Context, c *plane.Control, plain bool, o Options) (*Sender
 	s := &Sender{conn: conn, codec: c.Codec, plain: plain}
 	s.killed, s.kill = context.WithCancel(ctx)
 	s.stopped, s.stop = context.WithCancel(s.killed)
-	context.AfterFunc(s.killed, func() { conn.Close() }) // also one that is being written to
+	owned.After(s.killed, func() { conn.Close() }) // also one that is being written to
 	s.running.Go(s.listen)
 	hello, _ := json.Marshal(handshake{c.Response.Subject, "response"})
 	if err := s.write(plane.AppendMessage(nil, hello, nil)); err != nil {

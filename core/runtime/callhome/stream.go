@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -36,7 +37,7 @@ type prologue struct {
 }
 
 func (s *Stream) begin(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	stop := owned.After(ctx, func() { s.conn.Close() })
 	defer stop()
 	header, body, err := s.r.Read()
 	switch {

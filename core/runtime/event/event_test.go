@@ -62,6 +62,10 @@ func TestSubscription(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			got[e.Publisher] = append(got[e.Publisher], string(e.Payload))
+			if string(e.Payload) == "1" {
+				leaktest.Faults(1)
+				panic("who takes it fails, and gets the next one all the same")
+			}
 		},
 		Gone: func(id uint64) {
 			mu.Lock()
@@ -127,6 +131,7 @@ func (s *sink) Apply(events []wire.SequenceEvent) {
 	defer s.mu.Unlock()
 	s.events = append(s.events, events...)
 	if events[0].RequestID == "panic" {
+		leaktest.Faults(1)
 		panic("sink")
 	}
 }

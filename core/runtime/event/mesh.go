@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -129,11 +130,8 @@ func (m *Mesh) lose(publisher uint64) {
 
 // tell calls the sink, and tells whether it returned.
 func (m *Mesh) tell(call func()) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			m.panics.Add(1)
-		}
-	}()
-	call()
-	return true
+	if ok = owned.Do(call); !ok {
+		m.panics.Add(1)
+	}
+	return ok
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -48,7 +49,7 @@ type RankStream struct {
 	events  chan feed.StreamEvent
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running owned.Group
 	wake    chan struct{}
 
 	mu     sync.Mutex // guards source
@@ -149,7 +150,9 @@ func (s *RankStream) run() {
 		why := errNobody
 		if source := s.current(); source != nil {
 			if in := follow(&s.link, &source.Channel, zmq.Options{}); in != nil {
-				s.follow(source, in)
+				if err := owned.Try(func() error { s.follow(source, in); return nil }); err != nil {
+					s.emit(feed.StreamEvent{Kind: zmq.Disconnected, Err: err}, 0)
+				}
 				continue
 			}
 			why = errPlane

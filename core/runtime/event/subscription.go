@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -29,7 +30,7 @@ type Subscription struct {
 	view      *discovery.View
 	stop      chan struct{}
 	once      sync.Once
-	running   sync.WaitGroup
+	running   owned.Group
 	malformed atomic.Uint64
 	connected atomic.Int64
 }
@@ -41,7 +42,7 @@ func Subscribe(l plane.Link, scope discovery.Name, topic string, o Options) (*Su
 		return nil, err
 	}
 	s := &Subscription{opts: o, link: l, view: view, stop: make(chan struct{})}
-	s.running.Go(s.run)
+	s.running.Keep(s.stop, s.run)
 	return s, nil
 }
 
@@ -64,23 +65,26 @@ func (s *Subscription) Close() {
 type followed struct {
 	in      plane.Inlet
 	channel discovery.Channel
-	done    chan struct{}
+	running owned.Group
+}
+
+func (f *followed) close() {
+	f.in.Close()
+	f.running.Wait()
 }
 
 func (s *Subscription) run() {
 	all := make(map[uint64]*followed)
 	defer func() {
 		for _, f := range all {
-			f.in.Close()
-			<-f.done
+			f.close()
 		}
 	}()
 	for {
 		wanted := Channels(s.view)
 		for id, f := range all {
 			if c, ok := wanted[id]; !ok || c != f.channel {
-				f.in.Close()
-				<-f.done
+				f.close()
 				delete(all, id)
 				if s.opts.Gone != nil {
 					s.opts.Gone(id)
@@ -119,9 +123,8 @@ func (s *Subscription) follow(c discovery.Channel) *followed {
 	if in == nil {
 		return nil
 	}
-	f := &followed{in: in, channel: c, done: make(chan struct{})}
-	go func() {
-		defer close(f.done)
+	f := &followed{in: in, channel: c}
+	f.running.Go(func() {
 		up := false
 		for e := range f.in.Events() {
 			switch e.Kind {
@@ -138,12 +141,12 @@ func (s *Subscription) follow(c discovery.Channel) *followed {
 					s.malformed.Add(1)
 					continue
 				}
-				s.opts.Take(&e.Envelope)
+				owned.Do(func() { s.opts.Take(&e.Envelope) })
 			}
 		}
 		if up {
 			s.connected.Add(-1)
 		}
-	}()
+	})
 	return f
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -45,7 +45,7 @@ type inlet struct {
 	sub     *zmq.Subscriber
 	events  chan plane.Event
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running owned.Group
 }
 
 func followZMQ(c *discovery.Channel, o zmq.Options) plane.Inlet {
@@ -59,7 +59,9 @@ func followZMQ(c *discovery.Channel, o zmq.Options) plane.Inlet {
 	i.running.Go(func() {
 		defer close(i.events)
 		for e := range i.sub.Events() {
-			if x := translate(&e, publisher, topic); !zmq.Offer(ctx, i.events, x, x.Size) {
+			x := plane.Event{Kind: plane.Arrived}
+			x.Err = owned.Try(func() error { x = translate(&e, publisher, topic); return x.Err })
+			if !zmq.Offer(ctx, i.events, x, x.Size) {
 				return
 			}
 		}

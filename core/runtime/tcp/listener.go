@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
 
@@ -26,7 +27,7 @@ type Listener struct {
 	room    *semaphore.Weighted
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running owned.Group
 	half    atomic.Int64 // connections that have not sent a whole request yet
 
 	refused, broken atomic.Uint64

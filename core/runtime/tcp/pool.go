@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
 
@@ -21,7 +22,7 @@ type Pool struct {
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running owned.Group
 
 	mu     sync.Mutex // guards the rest, and conn.load
 	closed bool
@@ -100,18 +101,9 @@ func (p *Pool) done(c *conn) {
 	c.load--
 }
 
-// serve connects, and reads acknowledgements until the connection breaks.
+// serve connects, reads acknowledgements until the connection breaks, and forgets it.
 func (p *Pool) serve(c *conn) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.opts.ConnectTimeout)
-	nc, err := p.dial(ctx, c.host)
-	cancel()
-	if err == nil {
-		c.net = nc
-		stop := context.AfterFunc(p.ctx, func() { nc.Close() })
-		defer stop()
-		close(c.ready)
-		err = c.read()
-	}
+	err := owned.Try(func() error { return p.follow(c) })
 	p.mu.Lock()
 	conns := p.hosts[c.host]
 	for i, x := range conns {
@@ -124,6 +116,20 @@ func (p *Pool) serve(c *conn) {
 	}
 	p.mu.Unlock()
 	c.fail(err)
+}
+
+func (p *Pool) follow(c *conn) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.opts.ConnectTimeout)
+	nc, err := p.dial(ctx, c.host)
+	cancel()
+	if err != nil {
+		return err
+	}
+	c.net = nc
+	stop := owned.After(p.ctx, func() { nc.Close() })
+	defer stop()
+	close(c.ready)
+	return c.read()
 }
 
 // Conns counts the connections.

@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 )
 
@@ -42,7 +43,7 @@ type Store struct {
 	lockWait time.Duration
 	watcher  *fsnotify.Watcher
 	stop     chan struct{}
-	running  sync.WaitGroup
+	running  owned.Group
 	once     sync.Once
 	err      error // of the first Close
 
@@ -69,7 +70,7 @@ func Open(root string, o Options) (*Store, error) {
 		root: root, id: discovery.RandomID(), ttl: cmp.Or(o.TTL, DefaultTTL), lockWait: lockWait, watcher: watcher, stop: make(chan struct{}),
 		own: make(map[discovery.Key][]byte), buckets: make(map[string]*bucket),
 	}
-	s.running.Go(s.run)
+	s.running.Keep(s.stop, s.run)
 	return s, nil
 }
 
