@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/internal/rawhttp"
 )
 
@@ -85,7 +86,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.raw, e.lines = e.newPool(), cfg.own()
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	go e.watch()
+	new(owned.Group).Go(e.watch) // which closes done
 	return e, nil
 }
 

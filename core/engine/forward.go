@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 )
 
 // Request is one to hand on. Everything is borrowed until the answer is closed.
@@ -137,11 +139,11 @@ type exchange struct {
 
 func (x *exchange) send(q *Request) (*http.Response, error) {
 	x.ctx, x.cancel = context.WithCancelCause(x.caller)
-	x.leave = context.AfterFunc(x.e.ctx, func() { x.cancel(ErrClosed) })
+	x.leave = owned.After(x.e.ctx, func() { x.cancel(ErrClosed) })
 	x.by = time.Now().Add(x.e.cfg.Limits.Begin)
-	x.timer = time.AfterFunc(x.e.cfg.Limits.Begin, func() {
+	x.timer = time.AfterFunc(x.e.cfg.Limits.Begin, owned.Guarded(func() {
 		x.cancel(fmt.Errorf("%w: %s did not go on", ErrTimeout, x.e.cfg.URL))
-	})
+	}))
 	hr, err := x.e.request(x.ctx, q)
 	if err != nil {
 		return nil, err
