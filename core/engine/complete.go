@@ -100,7 +100,7 @@ func (e *Engine) body(c *Completion, byLog bool) ([]byte, error) {
 		name, _ := json.Marshal(model)
 		b = append(append(b, `,"model":`...), name...)
 	}
-	if e.cfg.DPSize > 1 && e.Kind() == SGLang { // older releases look here only, newer ones by another name
+	if e.DPSize() > 1 && e.Kind() == SGLang { // older releases look here only, newer ones by another name
 		b = append(b, `,"data_parallel_rank":`...)
 		b = strconv.AppendUint(b, uint64(c.DPRank), 10)
 	}
@@ -172,6 +172,17 @@ func (e *Engine) accept(x *exchange, r *http.Response) error {
 	}
 	told.Code, told.Header = r.StatusCode, handed(r.Header)
 	return told
+}
+
+// EventError reads the error that the first event of a stream is; nil if it is none. What comes before its data is skipped.
+func EventError(text []byte) *StatusError {
+	v := newEvents(bytes.NewReader(text), len(text)+1)
+	defer v.free()
+	data, err := v.next()
+	if err != nil || !bytes.Contains(data, []byte(`"error"`)) {
+		return nil
+	}
+	return failure(data, 0)
 }
 
 // failure reads an error in one of the shapes that engines give it: {"error": {...}}, {"object": "error", ...}, {"detail": ...}; nil if it is none.

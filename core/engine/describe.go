@@ -307,3 +307,6 @@ func label(labels, name string) string {
 	}
 	return ""
 }
+
+// SetDPSize says how many ranks there are, if the configuration did not.
+func (e *Engine) SetDPSize(n uint32) { e.ranks.Store(max(n, 1)) }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
@@ -53,6 +54,7 @@ type Engine struct {
 	cancel context.CancelFunc
 	nudge  chan struct{} // to look when the next check is due; of one
 	done   chan struct{} // the checks ended
+	ranks  atomic.Uint32
 
 	mu       sync.Mutex // guards the rest
 	status   Status     // State is never Draining here
@@ -85,6 +87,7 @@ func New(cfg Config) (*Engine, error) {
 		status: Status{State: Starting, Reason: "not checked yet", Since: time.Now()}, model: cfg.Model, kind: cfg.Kind,
 	}
 	e.raw, e.lines = e.newPool(), cfg.own()
+	e.ranks.Store(cfg.DPSize)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	new(owned.Group).Go(e.watch) // which closes done
 	return e, nil
@@ -100,7 +103,7 @@ func (e *Engine) Host() string { return e.url.Hostname() }
 func (e *Engine) Limits() Limits { return e.cfg.Limits }
 
 // DPSize is the number of ranks behind it.
-func (e *Engine) DPSize() uint32 { return e.cfg.DPSize }
+func (e *Engine) DPSize() uint32 { return e.ranks.Load() }
 
 // State says whether it should get requests.
 func (e *Engine) State() State {

@@ -219,7 +219,9 @@ func TestErrorsHaveAKindAndSayWhetherAnotherEngineMayDo(t *testing.T) {
 		}, engine.ErrStatus, false, `engine error 422: [{"loc":["body"]}]`},
 		"overloaded": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, engine.ErrStatus, true, "Too Many Requests"},
 		"not ready":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503); fmt.Fprint(w, "<html>") }, engine.ErrStatus, true, "<html>"},
-		"a redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 307) }, engine.ErrStatus, false, "engine error 307"},
+		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		}, engine.ErrStatus, false, "engine error 307"},
 		"an error in the stream": {func(w http.ResponseWriter, _ *http.Request) {
 			sse(w, `{"error":{"object":"error","message":"out of memory","type":"InternalServerError","code":500}}`, "[DONE]")
 		}, engine.ErrStatus, true, "engine error 500: out of memory"},
@@ -232,11 +234,14 @@ func TestErrorsHaveAKindAndSayWhetherAnotherEngineMayDo(t *testing.T) {
 		"two answers": {func(w http.ResponseWriter, _ *http.Request) {
 			sse(w, `{"choices":[{"index":1,"text":"a"}]}`)
 		}, engine.ErrProtocol, true, "several answers"},
-		"an end too soon":   {func(w http.ResponseWriter, _ *http.Request) { sse(w, one, "[DONE]") }, engine.ErrBroken, true, "without a finish reason"},
-		"an empty stream":   {func(w http.ResponseWriter, _ *http.Request) { sse(w) }, engine.ErrBroken, true, ""},
-		"a broken stream":   {func(w http.ResponseWriter, _ *http.Request) { sse(w, one); panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
-		"no answer at all":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
-		"a broken 200":      {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "100"); w.Write([]byte("x")) }, engine.ErrBroken, true, ""},
+		"an end too soon":  {func(w http.ResponseWriter, _ *http.Request) { sse(w, one, "[DONE]") }, engine.ErrBroken, true, "without a finish reason"},
+		"an empty stream":  {func(w http.ResponseWriter, _ *http.Request) { sse(w) }, engine.ErrBroken, true, ""},
+		"a broken stream":  {func(w http.ResponseWriter, _ *http.Request) { sse(w, one); panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
+		"no answer at all": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
+		"a broken 200": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.Write([]byte("x"))
+		}, engine.ErrBroken, true, ""},
 		"ids that are huge": {func(w http.ResponseWriter, _ *http.Request) { sse(w, `{"choices":[{"token_ids":[4294967296]}]}`) }, engine.ErrProtocol, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +371,9 @@ func TestFaultsInARowEjectAndTheBackOffGrows(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	e := open(t, srv.URL, func(c *engine.Config) { c.Health.Backoff, c.Health.MaxBackoff, c.Health.Interval = 40*time.Millisecond, time.Second, time.Hour })
+	e := open(t, srv.URL, func(c *engine.Config) {
+		c.Health.Backoff, c.Health.MaxBackoff, c.Health.Interval = 40*time.Millisecond, time.Second, time.Hour
+	})
 	ask := func() {
 		r, err := e.Forward(within(t), &engine.Request{Method: "GET", Path: "/"})
 		require.NoError(t, err)

@@ -29,7 +29,7 @@ type Request struct {
 // Response is an answer as it came. Body must be closed.
 type Response struct {
 	Status int
-	Header http.Header // without those of one connection
+	Header http.Header // without those of one connection, and Content-Length
 	Length int64       // of the body; -1: unknown
 	Body   io.ReadCloser
 }
@@ -93,7 +93,7 @@ func (e *Engine) request(ctx context.Context, q *Request) (*http.Request, error)
 	if _, told := r.Header["User-Agent"]; !told {
 		r.Header["User-Agent"] = []string{"dynamo-go"}
 	}
-	if e.cfg.DPSize > 1 {
+	if e.DPSize() > 1 {
 		r.Header[rankHeader] = []string{strconv.FormatUint(uint64(q.DPRank), 10)}
 	}
 	if _, told := r.Header["Idempotency-Key"]; !told {
@@ -116,6 +116,7 @@ func (e *Engine) Forward(ctx context.Context, q *Request) (*Response, error) {
 		return nil, err
 	}
 	header := handed(r.Header)
+	delete(header, "Content-Length")
 	return &Response{Status: r.StatusCode, Header: header, Length: r.ContentLength, Body: x}, nil
 }
 

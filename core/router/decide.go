@@ -184,6 +184,9 @@ func (r *Router) eligible(s *scratch, q *Request) error {
 	s.eligible, err = schedule.Eligible(s.eligible[:0], r.targets, c, s.view.Loads, &r.limits)
 	s.candidates = s.eligible
 	if err != nil {
+		if w := r.workers[c.Worker]; c.HasWorker && w != nil && w.suspended {
+			return fmt.Errorf("%w: pinned worker %d is suspended", ErrNoWorkers, c.Worker)
+		}
 		return eligibility(err)
 	}
 	return nil
@@ -362,6 +365,9 @@ func (r *Router) Free(id string) error {
 func (r *Router) AddOutputBlock(id string, n int, decayFraction *float64) error {
 	return r.lifecycle(func(now int64) error { return r.ledger.AddOutputBlocks(id, n, decayFraction, now) })
 }
+
+// TracksOutput tells whether who carries requests should book what they generate (AddOutputBlock).
+func (r *Router) TracksOutput() bool { return r.config.RouterTrackOutputBlocks }
 
 // PotentialLoad is what a rank would be busy with if it took the prompt.
 type PotentialLoad struct {

@@ -42,7 +42,7 @@ func (r *Router) onlyHome(q *Request, c *schedule.Constraints) *rank {
 		return nil
 	}
 	w := r.workers[c.Home.Worker]
-	if w == nil {
+	if w == nil || w.suspended {
 		return nil
 	}
 	return w.ranks[c.Home.DPRank]

@@ -88,8 +88,9 @@ type rank struct {
 
 // workerState is a registered worker. spec and ranks change under Router.mu only.
 type workerState struct {
-	spec  Worker
-	ranks map[uint32]*rank
+	spec      Worker
+	ranks     map[uint32]*rank
+	suspended bool // none of them is a candidate
 }
 
 type rankEndpoints struct {
@@ -282,7 +283,7 @@ func (r *Router) recandidate(id uint64) {
 		r.adapters -= len(r.targets[to].Adapters)
 	}
 	var ranks []*rank
-	if w := r.workers[id]; w != nil {
+	if w := r.workers[id]; w != nil && !w.suspended {
 		ranks = slices.SortedFunc(maps.Values(w.ranks), func(a, b *rank) int { return a.id.Compare(b.id) })
 	}
 	targets, slots := make([]schedule.Target, len(ranks)), make([]worker.Slot, len(ranks))
@@ -364,6 +365,34 @@ func (r *Router) RemoveWorker(id uint64) error {
 	r.retire(gone)
 	r.forget(r.waitingFor(id, false))
 	r.log.Info("worker left", "worker_id", id, "ranks", len(gone))
+	return nil
+}
+
+// Suspend takes a worker out of the candidates, or back in: while it is suspended no request goes to it and Health leaves it out, but its feeds go on
+// and what runs on it stays booked. Sessions that are tied to it are tied anew. Errors: ErrWorkerNotFound, ErrClosed.
+func (r *Router) Suspend(id uint64, suspended bool) error {
+	r.admin.Lock()
+	defer r.admin.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	w := r.workers[id]
+	if w == nil {
+		return fmt.Errorf("%w: %d", ErrWorkerNotFound, id)
+	}
+	if w.suspended == suspended {
+		return nil
+	}
+	w.suspended = suspended
+	if suspended && r.sessions != nil {
+		for _, k := range w.ranks {
+			r.sessions.DropRank(k.id)
+		}
+	}
+	r.recandidate(id)
+	r.settleAll()
 	return nil
 }
 

@@ -329,3 +329,38 @@ func blocksOf(t *testing.T, k *kit) []string {
 	slices.Sort(out)
 	return out
 }
+
+func TestASuspendedWorkerGetsNothingAndComesBackWithAllItHolds(t *testing.T) {
+	k := newKit(t, 4, router.DefaultConfig()).workers(1, 2)
+	prompt := tokens(1, 40)
+	k.store(1, 0, prompt)
+	k.best(book("before", prompt))
+	require.NoError(t, k.Suspend(1, true))
+	require.NoError(t, k.Suspend(1, true))
+	for i := range 8 {
+		choice, err := k.BestWorker(&router.Request{Prompt: router.Prompt{Tokens: prompt}})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, choice.WorkerID, i)
+	}
+	pinned := router.Request{}
+	pinned.Constraints.HasWorker, pinned.Constraints.Worker = true, 1
+	_, err := k.BestWorker(&pinned)
+	require.ErrorIs(t, err, router.ErrNoWorkers)
+	more := tokens(2, 40)
+	k.store(1, 0, more) // its events go on
+	require.NoError(t, k.Free("before"))
+	require.NoError(t, k.AddWorker(router.Worker{ID: 1, TotalKVBlocks: 7}), "a description changes nothing of that")
+	require.Equal(t, map[string]uint32{"2/0": 0}, k.depth(prompt))
+
+	require.NoError(t, k.Suspend(1, false))
+	require.Equal(t, map[string]uint32{"1/0": 10, "2/0": 0}, k.depth(prompt))
+	require.Equal(t, map[string]uint32{"1/0": 10, "2/0": 0}, k.depth(more))
+	k.idle()
+	require.ErrorIs(t, k.Suspend(3, true), router.ErrWorkerNotFound)
+	require.NoError(t, k.Suspend(2, true))
+	require.NoError(t, k.RemoveWorker(2))
+	k.workers(2)
+	require.Equal(t, map[string]uint32{"1/0": 10, "2/0": 0}, k.depth(prompt), "another worker of that id is none that was suspended")
+	k.Close()
+	require.ErrorIs(t, k.Suspend(1, true), router.ErrClosed)
+}
