@@ -76,6 +76,7 @@ var right = map[string]string{
 	"dgo_runtime_load.endpoint": `"a.b.c"`, "dgo_runtime_serve.options": `"{\"listed\":false}"`, "card": `"{}"`, "item": `"\xc0"`, "body": `"\xc0"`,
 	"dgo_runtime_call.options": `"{\"credit\":1}"`, "dgo_router_generate.options": `"{\"credit\":1}"`, "fields": `"\x80"`, "load": `"{}"`,
 	"dgo_runtime_publisher.config": `"{\"block_size\":4}"`, "service": "service", "client": "client", "call": "running",
+	"dgo_runtime_mocker.endpoint": `"a.b.mocked"`, "dgo_runtime_mocker.config": "mocker_config", "dgo_runtime_mocker.worker_id": "mocked++",
 	"dgo_runtime_answer.call": "asked", "dgo_runtime_end.id": "ending", "dgo_router_generate.router": "routed",
 }
 
@@ -94,7 +95,7 @@ var around = map[string][2]string{
 var elements = map[string]string{"row_size": "rows", "event_size": "events"}
 
 // rare functions make threads, sockets or files, or close what does.
-var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher)$`)
+var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher|runtime_mocker)$`)
 
 // sizes of what strlen does not tell.
 var sizes = map[string]string{"payload": "30"}

@@ -10,13 +10,40 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dynamo-go/dynamo-go/core/mailbox"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/mockworker"
+	"github.com/dynamo-go/dynamo-go/core/runtime"
 )
 
 // errCannotConnect: an address cannot be listened on. Use another.
 var errCannotConnect = errors.New("cannot listen")
 
-var mockers = &table[mocker.Mocker]{kind: kindMocker}
+var mockers = &table[engine]{kind: kindMocker}
+
+// engine is a mocker, by itself or behind an endpoint.
+type engine struct {
+	*mocker.Mocker
+	worker *mockworker.Worker // nil: by itself
+}
+
+func (e *engine) close() error {
+	if e.worker != nil {
+		e.worker.Close()
+		return nil
+	}
+	return e.Mocker.Close()
+}
+
+// addEngine gives an engine a handle, or closes it.
+func addEngine(m *engine, result *C.dgo_mocker) error {
+	h, err := mockers.add(m)
+	if err != nil {
+		return errors.Join(err, m.close())
+	}
+	*result = C.dgo_mocker(h)
+	return nil
+}
 
 //export dgo_go_mocker_new
 func dgo_go_mocker_new(p *C.char, n C.size_t, result *C.dgo_mocker, e *C.dgo_error) C.dgo_status {
@@ -41,12 +68,42 @@ func dgo_go_mocker_new(p *C.char, n C.size_t, result *C.dgo_mocker, e *C.dgo_err
 		if err != nil {
 			return err
 		}
-		h, err := mockers.add(m)
-		if err != nil {
-			return errors.Join(err, m.Close())
+		return addEngine(&engine{Mocker: m}, result)
+	})
+}
+
+//export dgo_go_runtime_mocker
+func dgo_go_runtime_mocker(h C.dgo_runtime, p *C.char, n C.size_t, id C.uint64_t, config *C.char, size C.size_t, result *C.dgo_mocker, e *C.dgo_error) C.dgo_status {
+	return endpointCall(h, p, n, e, func(_ *mailbox.Mailbox, at *runtime.Endpoint) error {
+		if err := out(result, "mocker"); err != nil {
+			return err
 		}
-		*result = C.dgo_mocker(h)
-		return nil
+		raw, err := bytesView(config, size, "config")
+		if err != nil {
+			return err
+		}
+		cfg := mocker.DefaultConfig()
+		if raw != nil {
+			if cfg, err = mocker.ParseConfig(raw); err != nil {
+				return err
+			}
+		}
+		w, err := mockworker.Start(at, uint64(id), cfg)
+		if err != nil {
+			return connected(err)
+		}
+		return addEngine(&engine{w.Engine(), w}, result)
+	})
+}
+
+//export dgo_go_mocker_leave
+func dgo_go_mocker_leave(h C.dgo_mocker, e *C.dgo_error) C.dgo_status {
+	return call(e, func() error {
+		m, err := mockers.find(handle(h))
+		if err != nil || m.worker == nil {
+			return err
+		}
+		return m.worker.Leave()
 	})
 }
 
@@ -106,6 +163,6 @@ func dgo_go_mocker_close(h C.dgo_mocker, e *C.dgo_error) C.dgo_status {
 		if m == nil {
 			return err
 		}
-		return m.Close()
+		return m.close()
 	})
 }

@@ -344,6 +344,11 @@ PUBLIC dgo_status dgo_mocker_generate(dgo_mocker mocker, const uint32_t *tokens,
                                 options_size, OBJECT(dgo_stream, stream), error);
 }
 
+PUBLIC dgo_status dgo_mocker_leave(dgo_mocker mocker, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_mocker_leave(mocker, error);
+}
+
 PUBLIC dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error) {
   ENTER(error);
   return dgo_go_mocker_close(mocker, error);
@@ -512,4 +517,11 @@ PUBLIC dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, si
   ENTER(error);
   return dgo_go_runtime_load(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
                              ARRAY(char, load, load_size), load_size, error);
+}
+
+PUBLIC dgo_status dgo_runtime_mocker(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id,
+                                     const char *config, size_t config_size, dgo_mocker *mocker, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_mocker(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, worker_id,
+                               ARRAY(char, config, config_size), config_size, OBJECT(dgo_mocker, mocker), error);
 }

@@ -716,6 +716,11 @@ dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error
 dgo_status dgo_mocker_generate(dgo_mocker mocker, const uint32_t *tokens, size_t n_tokens, const char *options,
                                size_t options_size, dgo_stream *stream, dgo_error *error);
 
+/* dgo_mocker_leave: let routers find the worker of dgo_runtime_mocker no more; it goes on with what it has. dgo_mocker_info tells
+ * when that is nothing any more: stats has running and waiting. No effect on one that serves no endpoint.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_FILE_ERROR. */
+dgo_status dgo_mocker_leave(dgo_mocker mocker, dgo_error *error);
+
 /* dgo_mocker_close: stop the engine; its requests end. Closing again is DGO_OK; so is 0.
  * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
@@ -895,6 +900,16 @@ dgo_status dgo_runtime_publisher(dgo_runtime runtime, const char *endpoint, size
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT | DGO_FILE_ERROR. */
 dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *load, size_t load_size,
                             dgo_error *error);
+
+/* dgo_runtime_mocker: be a worker without a GPU: a mock engine serves the endpoint, with a model card, KV events, and what it says of its load.
+ * dgo_mocker_info, _generate, _leave and _close take it.
+ *   worker_id  [in]  0: the runtime's id.
+ *   config     [in]  as of dgo_mocker_new, but kv_events, replay and topic do not matter: the events go to the deployment.
+ *   mocker     [out] the handle; close it with dgo_mocker_close.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also: the worker serves it already) | DGO_CANNOT_CONNECT |
+ *          DGO_FILE_ERROR | DGO_OVERLOADED. */
+dgo_status dgo_runtime_mocker(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, const char *config,
+                              size_t config_size, dgo_mocker *mocker, dgo_error *error);
 
 #ifdef __cplusplus
 }

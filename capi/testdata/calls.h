@@ -38,6 +38,7 @@ static const char *const publisher_config = "{\"worker_id\":1,\"block_size\":4,\
 /* Of the runtime: its notices, a service of it and a client, calls, and a router. */
 static dgo_stream notices;
 static uint64_t service, client, running, asked, ending;
+static uint64_t mocked = 1000; /* the next worker of dgo_runtime_mocker */
 static dgo_router routed;
 
 static void add(dgo_router r, uint64_t id) {

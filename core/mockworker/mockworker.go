@@ -33,6 +33,7 @@ type Worker struct {
 	service *runtime.Service
 	rank    worker.Rank
 	stop    chan struct{}
+	leave   sync.Once
 	once    sync.Once
 	running owned.Group
 }
@@ -100,6 +101,12 @@ func (w *Worker) Rank() worker.Rank { return w.rank }
 
 // Engine is the one behind it.
 func (w *Worker) Engine() *mocker.Mocker { return w.engine }
+
+// Leave lets routers find the worker no more; it goes on serving what it has, and what still comes. Again, it does nothing. Errors: those of the store.
+func (w *Worker) Leave() (err error) {
+	w.leave.Do(func() { err = errors.Join(w.service.Unregister(), w.service.UnregisterModel()) })
+	return err
+}
 
 // Close stops serving; requests that run are cut off. It is idempotent.
 func (w *Worker) Close() {

@@ -46,6 +46,11 @@ func TestMockWorkers(t *testing.T) {
 	}
 	_, err = Start(e, 1, cfg)
 	require.Error(t, err, "the id is taken")
+	leaving, err := Start(e, 9, cfg)
+	require.NoError(t, err)
+	defer leaving.Close()
+	require.NoError(t, leaving.Leave())
+	require.NoError(t, leaving.Leave())
 	bad := cfg
 	bad.Blocks = 0
 	_, err = Start(e, 3, bad)

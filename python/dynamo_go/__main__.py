@@ -11,6 +11,8 @@ from collections.abc import Sequence
 _COMMANDS = {
     "events": ("._events", "print an engine's KV cache events, live or from hex, as JSON lines"),
     "explain": ("._explain", "show why a prompt goes to which worker, as a table"),
+    "router": ("._standalone", "route to the workers of a Dynamo deployment, as a process of it"),
+    "worker": ("._worker", "be a worker of a Dynamo deployment without a GPU"),
     "mocker": (".mocker", "run an inference engine without a GPU, with real KV events"),
     "demo": (".demo.cli", "compare KV routing with round robin and random on a public trace"),
     "version": ("._version", "print the versions of the package, the library and its C interface"),

@@ -307,6 +307,9 @@ class AsyncResponseStream:
 
     async def aclose(self) -> None:
         """End the request, if it has not ended. Reading on finds the end."""
+        self._abandon()
+
+    def _abandon(self) -> None:
         self._call.abandon()
 
     def __del__(self) -> None:

@@ -915,7 +915,7 @@ class _Answered(AsyncResponseStream):
             raise StopAsyncIteration
         return self._ready.pop(0)
 
-    async def aclose(self) -> None:
+    def _abandon(self) -> None:
         self._ready.clear()
 
     def __del__(self) -> None:

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._checks import integer
-from ._errors import DynamoError
+from ._errors import DynamoError, InvalidArgument
 from ._signals import interruptible
 from ._stream import ItemStream
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ._native import Tokens
+    from ._runtime import Endpoint
 
 
 class Mocker:
@@ -74,13 +77,46 @@ class Mocker:
         """Stop the engine; its requests end. Closing again does nothing; an interrupt leaves it to close by itself."""
         interruptible(self._native.close)
 
-    def __enter__(self) -> Mocker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class MockWorker(Mocker):
+    """A worker of a deployment without a GPU: a running engine that serves an endpoint, with a model card, KV events and load.
+
+    Routers of this library and of Dynamo take it for one with a real engine.
+
+    Args:
+        endpoint: what it serves, of a runtime that is a process of a deployment; its worker id is the endpoint's
+            ``connection_id()``.
+        config: as of :class:`Mocker`; `kv_events`, `replay` and `topic` do not matter.
+
+    Raises:
+        InvalidArgument: a keyword cannot be used, the worker serves already, or the runtime is in memory.
+        Closed: the runtime is shut down.
+    """
+
+    def __init__(self, endpoint: Endpoint, **config: Any) -> None:
+        native = getattr(endpoint._hub, "native", None)
+        if native is None:
+            raise InvalidArgument("a mock worker is a process of a deployment: its runtime cannot be one in memory")
+        self._endpoint = endpoint  # whose runtime it needs
+        self.worker_id = endpoint.connection_id()
+        self._native = _native.Mocker(json.dumps(config), native, endpoint._path, self.worker_id)
+
+    def leave(self) -> None:
+        """Let routers find the worker no more. It goes on with what it has."""
+        self._native.leave()
+
+    def busy(self) -> int:
+        """How many requests it has, those that wait included."""
+        stats = self.stats()
+        return int(stats["running"] + stats["waiting"])
 
 
 # Keyword of the configuration: type, and its help.
@@ -127,12 +163,18 @@ def _parser() -> argparse.ArgumentParser:
         '  curl http://127.0.0.1:8000/v1/chat/completions -d \'{"messages": [{"role": "user", "content": "hello"}]}\'',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, (kind, text) in _OPTIONS.items():
-        metavar = {str: "TEXT", int: "N", float: "X"}[kind]
-        parser.add_argument(
-            "--" + name.replace("_", "-"), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=text
-        )
+    add_options(parser)
     return parser
+
+
+def add_options(parser: argparse._ActionsContainer, without: Sequence[str] = ()) -> None:
+    """Add a flag for each keyword of the configuration; those that are not given stay out of the result."""
+    for name, (kind, text) in _OPTIONS.items():
+        if name not in without:
+            metavar = {str: "TEXT", int: "N", float: "X"}[kind]
+            parser.add_argument(
+                "--" + name.replace("_", "-"), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=text
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

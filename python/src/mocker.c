@@ -6,18 +6,24 @@ typedef struct {
   dgo_mocker handle; /* set once */
 } mocker_object;
 
-/* Mocker(config: str or None) */
+/* Mocker(config: str or None[, runtime, endpoint, worker id]): by itself, or a worker of a deployment. */
 static PyObject *mocker_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-  PyObject *config;
-  dgo_string text;
-  if (!PyArg_ParseTuple(args, "O:Mocker", &config) || to_string(config, "config", &text) < 0) return NULL;
+  PyObject *config, *runtime = NULL, *endpoint = Py_None, *id = NULL;
+  dgo_string text, path;
+  dgo_runtime of = 0;
+  uint64_t worker = 0;
+  if (!PyArg_ParseTuple(args, "O|OOO:Mocker", &config, &runtime, &endpoint, &id) || to_string(config, "config", &text) < 0 ||
+      to_string(endpoint, "endpoint", &path) < 0 || (runtime != NULL && runtime_handle(runtime, &of) < 0) ||
+      (id != NULL && to_u64(id, "worker_id", &worker) < 0))
+    return NULL;
   if (library_load() < 0) return NULL;
   mocker_object *self = (mocker_object *)type->tp_alloc(type, 0);
   if (self == NULL) return NULL;
   NEW_ERROR(error);
   dgo_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = dgo.mocker_new(text.data, text.size, &self->handle, &error);
+  status = runtime == NULL ? dgo.mocker_new(text.data, text.size, &self->handle, &error)
+                           : dgo.runtime_mocker(of, path.data, path.size, worker, text.data, text.size, &self->handle, &error);
   Py_END_ALLOW_THREADS
   if (status == DGO_OK) return (PyObject *)self;
   Py_DECREF(self);
@@ -61,6 +67,16 @@ static PyObject *mocker_generate(mocker_object *self, PyObject *const *args, Py_
   return status == DGO_OK ? stream_make(stream) : raise_status(status, &error);
 }
 
+static PyObject *mocker_leave(mocker_object *self, PyObject *Py_UNUSED(unused)) {
+  NEW_ERROR(error);
+  dgo_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = dgo.mocker_leave(self->handle, &error);
+  Py_END_ALLOW_THREADS
+  if (status != DGO_OK) return raise_status(status, &error);
+  Py_RETURN_NONE;
+}
+
 static PyObject *mocker_close(mocker_object *self, PyObject *Py_UNUSED(unused)) {
   NEW_ERROR(error);
   dgo_status status;
@@ -74,6 +90,7 @@ static PyObject *mocker_close(mocker_object *self, PyObject *Py_UNUSED(unused)) 
 static PyMethodDef mocker_methods[] = {
     {"info", (PyCFunction)(void (*)(void))mocker_info, METH_NOARGS, NULL},
     {"generate", (PyCFunction)(void (*)(void))mocker_generate, METH_FASTCALL, NULL},
+    {"leave", (PyCFunction)(void (*)(void))mocker_leave, METH_NOARGS, NULL},
     {"close", (PyCFunction)(void (*)(void))mocker_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -82,7 +99,7 @@ static PyType_Slot mocker_slots[] = {
     {Py_tp_new, (void *)mocker_new},
     {Py_tp_dealloc, (void *)mocker_dealloc},
     {Py_tp_methods, mocker_methods},
-    {Py_tp_doc, (void *)"An engine without a GPU; Mocker(config as JSON or None)."},
+    {Py_tp_doc, (void *)"An engine without a GPU; Mocker(config as JSON or None[, runtime, endpoint, worker id])."},
     {0, NULL},
 };
 

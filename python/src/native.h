@@ -54,6 +54,7 @@
   X(mocker_new)                \
   X(mocker_info)               \
   X(mocker_generate)           \
+  X(mocker_leave)              \
   X(mocker_close)              \
   X(publisher_new)             \
   X(publisher_publish)         \
@@ -81,7 +82,8 @@
   X(runtime_router)            \
   X(router_generate)           \
   X(runtime_publisher)         \
-  X(runtime_load)
+  X(runtime_load)              \
+  X(runtime_mocker)
 
 typedef struct {
 #define X(name) __typeof__(&dgo_##name) name;

@@ -134,6 +134,25 @@ def test_output_is_utf8_whatever_the_terminal() -> None:
         ([], 2, b"COMMAND"),
         (["mocker", "--blocks", "0"], 2, b"mocker: bad configuration: blocks is 0"),
         (["mocker", "--http", "nonsense"], 2, b"mocker: cannot"),
+        (["router"], 2, b"--endpoint is required"),
+        (["router", "--endpoint", "a.b"], 2, b"router: Invalid endpoint format: 'a.b'"),
+        (["router", "--endpoint", "a.b.c", "--block-size", "0"], 2, b"router: --router-block-size is '0'"),
+        (
+            ["router", "--endpoint", "a.b.c", "--router-temperature", "-1"],
+            2,
+            b"router: router_temperature must be finite",
+        ),
+        (["router", "--endpoint", "a.b.c", "--serve-indexer"], 2, b"router: serve_indexer=True is not implemented"),
+        (
+            ["router", "--endpoint", "a.b.c", "--request-plane", "smoke"],
+            2,
+            b"router: Invalid request plane mode: 'smoke'",
+        ),
+        (["router", "--endpoint", "a.b.c", "--router-queue-policy", "x"], 2, b"unknown queue policy"),
+        (["worker"], 2, b"--mocker is required"),
+        (["worker", "--mocker", "--endpoint", "a"], 2, b"worker: Invalid endpoint path 'a'"),
+        (["worker", "--mocker", "--blocks", "0"], 2, b"worker: bad configuration: blocks is 0"),
+        (["worker", "--mocker", "--discovery-backend", "mem"], 2, b"worker: "),
         (["bogus"], 2, b"invalid choice: 'bogus'"),
         (["events"], 2, b"either an ENDPOINT or --from-hex"),
         (["events", "tcp://127.0.0.1:1", "--from-hex"], 2, b"either an ENDPOINT or --from-hex"),
@@ -149,7 +168,7 @@ def test_wrong_arguments(arguments: list[str], status: int, message: bytes) -> N
     assert done.returncode == status and message in done.stderr and b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["", "events", "mocker", "demo", "version"])
+@pytest.mark.parametrize("name", ["", "events", "router", "worker", "mocker", "demo", "version"])
 def test_help(name: str) -> None:
     done = command(*([name] if name else []), "--help")
     assert done.returncode == 0 and b"usage: python -m dynamo_go" in done.stdout

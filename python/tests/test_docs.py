@@ -49,6 +49,7 @@ def blocks() -> list[Block]:
 
 # Blocks that nothing runs, by document and first line, and why.
 NOT_RUN = {
+    ("dynamo.md", "import asyncio"): "a client of the commands before it; test_standalone.py runs all of them",
     ("README.md", "Caches that keep everything"): "what the demo prints; test_readme_shows_what_the_demo_prints",
 }
 

@@ -1,0 +1,91 @@
+"""What the commands have in common that are processes of a deployment: its planes, their progress, and their end by a signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ._errors import DynamoError
+from ._runtime import DistributedRuntime
+
+# Flag: variable of the environment, what it is without one, and its help.
+_PLANES = {
+    "discovery-backend": (
+        "DYN_DISCOVERY_BACKEND",
+        "file",
+        "how processes find each other; of file, DYN_FILE_KV names the directory, else it is dynamo_store_kv among"
+        " temporary files",
+    ),
+    "request-plane": ("DYN_REQUEST_PLANE", "tcp", "what carries requests"),
+    "event-plane": ("DYN_EVENT_PLANE", None, "what carries events; unset, what goes with the discovery"),
+}
+
+PLANES_HELP = """\
+environment, as Dynamo reads it: DYN_TCP_RPC_HOST and _PORT, DYN_TCP_RESPONSE_STREAM_HOST and _PORT,
+DYN_EVENT_PLANE_HOST say where this process listens, if not at its first address that is not loopback.
+"""
+
+
+def add_planes(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how the process joins its deployment."""
+    group = parser.add_argument_group("deployment")
+    for flag, (variable, default, text) in _PLANES.items():
+        told = f" ({variable}, {default})" if default else f" ({variable})"
+        group.add_argument(f"--{flag}", metavar="NAME", default=os.environ.get(variable) or default, help=text + told)
+
+
+def ready(**facts: Any) -> None:
+    """Tell whoever started the process that it is ready, and what it is: one JSON line on standard output."""
+    print(json.dumps(facts), flush=True)
+
+
+def tell(command: str, text: str) -> None:
+    """Tell a person how it goes."""
+    print(f"{command}: {text}", file=sys.stderr, flush=True)
+
+
+def run(
+    command: str,
+    options: argparse.Namespace,
+    serve: Callable[[DistributedRuntime, asyncio.Event], Awaitable[None]],
+) -> int:
+    """Run a process of a deployment until SIGINT or SIGTERM, and give its exit status.
+
+    `serve` serves until the event is set, and then ends what it has; a second signal ends the process at once.
+    """
+    try:
+        asyncio.run(_run(options, serve))
+    except (DynamoError, NotImplementedError, OSError) as error:
+        tell(command, str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run(
+    options: argparse.Namespace, serve: Callable[[DistributedRuntime, asyncio.Event], Awaitable[None]]
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def signalled() -> None:
+        stop.set()
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(signum)
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, signalled)
+    runtime = DistributedRuntime(
+        loop, options.discovery_backend, options.request_plane, event_plane=options.event_plane
+    )
+    try:
+        await serve(runtime, stop)
+    finally:
+        runtime.shutdown()
