@@ -12,6 +12,7 @@ import (
 func TestConsumers(t *testing.T) {
 	lib := filepath.Join(library(t), "libdynamo_go.so")
 	found := "worker 7 holds 2 blocks of the prompt"
+	deployed := "3 items; the worker holds 2 blocks of the prompt"
 	t.Run("c", func(t *testing.T) { // loaded; TestExampleRoutesToTheHolder and TestCPrograms are linked
 		program := filepath.Join(t.TempDir(), "follow")
 		run(t, compiler("CC", "cc"), append([]string{"-std=c99", "-I../include", "-o", program, "../examples/c/follow.c", "-ldl"}, strict...)...)
@@ -30,6 +31,10 @@ func TestConsumers(t *testing.T) {
 			require.Contains(t, out, "5 tokens; "+found)
 			require.Contains(t, out, "1 request; freed again: REQUEST_NOT_FOUND")
 		}
+		program := filepath.Join(t.TempDir(), "deployment")
+		run(t, cxx, append([]string{"-std=c++17", "-I../include", "-o", program, "../examples/cpp/deployment.cpp", "-L" + library(t), "-ldynamo_go",
+			"-Wl,-rpath," + library(t), "-pthread"}, strict...)...)
+		require.Contains(t, run(t, program, t.TempDir()), deployed)
 	})
 	t.Run("rust", func(t *testing.T) {
 		if exec.Command("cargo", "--version").Run() != nil { // it may be there and have no toolchain
@@ -38,6 +43,7 @@ func TestConsumers(t *testing.T) {
 		target := t.TempDir()
 		run(t, "cargo", "build", "--quiet", "--offline", "--locked", "--manifest-path", "../examples/rust/Cargo.toml", "--target-dir", target)
 		require.Contains(t, run(t, filepath.Join(target, "debug", "dynamo-go"), lib), "5 tokens; worker 0xf123456789abcdef holds 2 blocks of the prompt")
+		require.Contains(t, run(t, filepath.Join(target, "debug", "deployment"), lib, t.TempDir()), deployed)
 	})
 	t.Run("go", func(t *testing.T) {
 		require.Contains(t, run(t, "go", "run", "../examples/go"), "16 tokens; "+found)

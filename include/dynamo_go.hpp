@@ -7,10 +7,18 @@
 // What the functions do, which threads may call them and how long they may block is told in dynamo_go.h; a member function is the
 // C function of its name. A moved-from object has no handle: every call on it throws. Objects may be used by many threads at once,
 // but for moving and destroying them.
+//
+// An engine joins a deployment so; examples/cpp/deployment.cpp is a whole program:
+//
+//     dynamo_go::Runtime runtime(R"({"path":"/shared/discovery"})");
+//     runtime.model(endpoint, runtime.id(), card);
+//     runtime.serve(endpoint);
+//     while (const auto notices = runtime.notices().take()) { // DGO_NOTICE_REQUEST: runtime.answer(notice.id, item) ...
 #ifndef DYNAMO_GO_HPP
 #define DYNAMO_GO_HPP
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -86,6 +94,14 @@ class Handle {
   void close() { call(Close, value_); }
 
  protected:
+  // json gives the text that a function of a handle puts into a buffer.
+  template <typename F, typename... A>
+  std::string json(F function, A... arguments) const {
+    Buffer buffer;
+    call(function, value_, arguments..., &buffer.raw);
+    return buffer.text();
+  }
+
   std::uint64_t value_;
 };
 
@@ -108,6 +124,32 @@ inline dgo_worker worker(std::uint64_t id, std::string_view kv_events = {}, std:
   if (!kv_events.empty()) w.kv_events = text(kv_events);
   if (!replay.empty()) w.replay = text(replay);
   return w;
+}
+
+// stored, removed and cleared are events of a cache; what they are given must outlive the call that they are given to.
+inline dgo_kv_event stored(const std::vector<std::uint32_t> &tokens, const std::vector<std::uint64_t> &block_hashes, std::uint32_t block_size,
+                           std::optional<std::uint64_t> parent = std::nullopt) noexcept {
+  dgo_kv_event e{};
+  e.kind = DGO_EVENT_STORED;
+  e.flags = parent ? DGO_EVENT_PARENT : 0;
+  e.block_hashes = block_hashes.data(), e.n_blocks = block_hashes.size();
+  e.tokens = tokens.data(), e.n_tokens = tokens.size();
+  e.parent_hash = parent.value_or(0);
+  e.block_size = block_size;
+  return e;
+}
+
+inline dgo_kv_event removed(const std::vector<std::uint64_t> &block_hashes) noexcept {
+  dgo_kv_event e{};
+  e.kind = DGO_EVENT_REMOVED;
+  e.block_hashes = block_hashes.data(), e.n_blocks = block_hashes.size();
+  return e;
+}
+
+inline dgo_kv_event cleared() noexcept {
+  dgo_kv_event e{};
+  e.kind = DGO_EVENT_CLEARED;
+  return e;
 }
 
 class Stream : public detail::Handle<dgo_stream_close> {
@@ -139,6 +181,35 @@ class Stream : public detail::Handle<dgo_stream_close> {
   void cancel(std::uint32_t flags = 0) const { detail::call(dgo_stream_cancel, value_, flags); }
 };
 
+// A notice of a runtime: of what, and its payload, see DGO_NOTICE_* in dynamo_go.h.
+struct Notice {
+  std::uint64_t id;
+  std::uint32_t kind, flags;
+  std::string payload;
+};
+
+// The stream of a runtime's notices. It ends with the runtime.
+class Notices : public Stream {
+ public:
+  using Stream::Stream;
+
+  // take is next, of notices.
+  std::optional<std::vector<Notice>> take(std::uint32_t timeout_ms = DGO_WAIT_MS_MAX, std::size_t most = 256) const {
+    const auto items = next(timeout_ms, most);
+    if (!items) return std::nullopt;
+    std::vector<Notice> result;
+    result.reserve(items->size());
+    for (const std::string &item : *items) {
+      dgo_notice head;
+      std::memcpy(&head, item.data(), sizeof head);
+      result.push_back(Notice{head.id, head.kind, head.flags, item.substr(sizeof head)});
+    }
+    return result;
+  }
+};
+
+class Runtime;
+
 class Router : public detail::Handle<dgo_router_close> {
  public:
   explicit Router(std::int64_t block_size, std::string_view config = {}, std::optional<std::uint64_t> seed = std::nullopt) {
@@ -162,6 +233,15 @@ class Router : public detail::Handle<dgo_router_close> {
   void mark_prefill_complete(std::string_view id) const { detail::call(dgo_router_mark_prefill_complete, value_, id.data(), id.size()); }
   void free(std::string_view id) const { detail::call(dgo_router_free, value_, id.data(), id.size()); }
 
+  // generate is for routers of Runtime::router: the number of the call, of which the runtime's notices tell. fields is a MessagePack map.
+  std::uint64_t generate(const std::vector<std::uint32_t> &tokens, const dgo_request &request, std::string_view fields = {},
+                         std::string_view options = {}) const {
+    std::uint64_t call = 0;
+    detail::call(dgo_router_generate, value_, tokens.data(), tokens.size(), &request, fields.data(), fields.size(), options.data(),
+                 options.size(), &call);
+    return call;
+  }
+
   std::vector<dgo_potential_load> potential_loads(const std::vector<std::uint32_t> &tokens = {}) const {
     std::vector<dgo_potential_load> rows(64);
     for (;;) {
@@ -181,23 +261,122 @@ class Router : public detail::Handle<dgo_router_close> {
   std::string metrics() const { return json(dgo_router_metrics); }
 
  private:
-  template <typename F>
-  std::string json(F function) const {
-    detail::Buffer buffer;
-    detail::call(function, value_, &buffer.raw);
-    return buffer.text();
+  friend class Runtime;
+  struct Made {};
+  Router(Made, dgo_router handle) noexcept : Handle(handle) {}
+};
+
+class Publisher : public detail::Handle<dgo_publisher_close> {
+ public:
+  explicit Publisher(std::string_view config) { detail::call(dgo_publisher_new, config.data(), config.size(), &value_); }
+
+  void publish(std::uint32_t dp_rank, const std::vector<dgo_kv_event> &events) const {
+    detail::call(dgo_publisher_publish, value_, dp_rank, events.data(), sizeof(dgo_kv_event), events.size());
   }
+
+  std::string info() const { return json(dgo_publisher_info); } // JSON
+
+ private:
+  friend class Runtime;
+  struct Made {};
+  Publisher(Made, dgo_publisher handle) noexcept : Handle(handle) {}
+};
+
+// A process of a deployment. Endpoints are "namespace.component.name"; services, clients and calls are numbers; options, cards and
+// configurations are JSON, requests and items MessagePack.
+class Runtime : public detail::Handle<dgo_runtime_close> {
+ public:
+  explicit Runtime(std::string_view config = {}) {
+    dgo_stream notices = 0;
+    detail::call(dgo_runtime_new, config.data(), config.size(), &value_, &notices);
+    notices_ = Notices(notices);
+  }
+
+  const Notices &notices() const noexcept { return notices_; }
+
+  std::string info() const { return json(dgo_runtime_info); } // JSON
+  // id is that of this process's instances.
+  std::uint64_t id() const {
+    static constexpr std::string_view key = "\"id\":";
+    const std::string text = info();
+    return std::stoull(text.substr(text.find(key) + key.size()));
+  }
+
+  // The worker's side.
+  std::uint64_t serve(std::string_view endpoint, std::string_view options = {}) const {
+    std::uint64_t service = 0;
+    detail::call(dgo_runtime_serve, value_, endpoint.data(), endpoint.size(), options.data(), options.size(), &service);
+    return service;
+  }
+  void list(std::uint64_t service, bool listed) const { detail::call(dgo_runtime_list, value_, service, static_cast<std::int32_t>(listed)); }
+  // model: an empty card takes back what was said.
+  void model(std::string_view endpoint, std::uint64_t instance, std::string_view card) const {
+    detail::call(dgo_runtime_model, value_, endpoint.data(), endpoint.size(), instance, card.empty() ? nullptr : card.data(), card.size());
+  }
+  // answer sends an item, and tells whether the service should wait for DGO_NOTICE_DRAINED before the next one. It throws DGO_CANCELLED if
+  // the caller is gone; the answer is still to be ended.
+  bool answer(std::uint64_t call, std::string_view item) const { return answer(call, item, 0); }
+  // end ends an answer that is complete; fail one that is not.
+  void end(std::uint64_t call) const { answer(call, {}, DGO_ANSWER_END); }
+  void fail(std::uint64_t call, std::string_view message) const { answer(call, message, DGO_ANSWER_FAIL); }
+  Publisher publisher(std::string_view endpoint, std::string_view config) const {
+    dgo_publisher publisher = 0;
+    detail::call(dgo_runtime_publisher, value_, endpoint.data(), endpoint.size(), config.data(), config.size(), &publisher);
+    return Publisher(Publisher::Made(), publisher);
+  }
+  void load(std::string_view endpoint, std::string_view load) const {
+    detail::call(dgo_runtime_load, value_, endpoint.data(), endpoint.size(), load.data(), load.size());
+  }
+
+  // The caller's side.
+  std::uint64_t client(std::string_view endpoint) const {
+    std::uint64_t client = 0;
+    detail::call(dgo_runtime_client, value_, endpoint.data(), endpoint.size(), &client);
+    return client;
+  }
+  std::string instances(std::uint64_t client) const { return json(dgo_runtime_instances, client); } // JSON
+  std::uint64_t call(std::uint64_t client, std::string_view body, std::string_view options = {}) const {
+    std::uint64_t call = 0;
+    detail::call(dgo_runtime_call, value_, client, body.data(), body.size(), options.data(), options.size(), &call);
+    return call;
+  }
+  Router router(std::string_view endpoint, std::int64_t block_size, std::string_view config = {}) const {
+    dgo_router router = 0;
+    detail::call(dgo_runtime_router, value_, endpoint.data(), endpoint.size(), block_size, config.data(), config.size(), &router);
+    return Router(Router::Made(), router);
+  }
+  // more: n items of a call were taken. cancel: no more of it is wanted. Both tell whether it goes on: it may have ended meanwhile.
+  bool more(std::uint64_t call, std::size_t n) const { return unless_ended(dgo_runtime_more, call, n); }
+  bool cancel(std::uint64_t call, std::uint32_t flags = 0) const { return unless_ended(dgo_runtime_cancel, call, flags); }
+
+  // leave ends a service or a client.
+  void leave(std::uint64_t service_or_client, std::uint32_t flags = 0) const {
+    detail::call(dgo_runtime_end, value_, service_or_client, flags);
+  }
+
+ private:
+  template <typename F, typename A>
+  bool unless_ended(F function, std::uint64_t call, A argument) const {
+    dgo_error error = detail::sized<dgo_error>();
+    const dgo_status status = function(value_, call, argument, &error);
+    if (status != DGO_OK && status != DGO_REQUEST_NOT_FOUND) detail::raise(status, error);
+    return status == DGO_OK;
+  }
+
+  bool answer(std::uint64_t call, std::string_view item, std::uint32_t flags) const {
+    std::int32_t ahead = 0;
+    detail::call(dgo_runtime_answer, value_, call, item.data(), item.size(), flags, &ahead);
+    return ahead != 0;
+  }
+
+  Notices notices_;
 };
 
 class Mocker : public detail::Handle<dgo_mocker_close> {
  public:
   explicit Mocker(std::string_view config = {}) { detail::call(dgo_mocker_new, config.data(), config.size(), &value_); }
 
-  std::string info() const {
-    detail::Buffer buffer;
-    detail::call(dgo_mocker_info, value_, &buffer.raw);
-    return buffer.text();
-  }
+  std::string info() const { return json(dgo_mocker_info); } // JSON
 
   Stream generate(const std::vector<std::uint32_t> &tokens, std::string_view options = {}) const {
     dgo_stream stream = 0;
