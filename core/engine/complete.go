@@ -125,7 +125,7 @@ func (e *Engine) Complete(ctx context.Context, c *Completion) (*Stream, error) {
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
 	if c.ID != "" {
-		if strings.ContainsFunc(c.ID, func(r rune) bool { return r <= ' ' || r > '~' }) || len(c.ID) > 256 {
+		if !ValidID(c.ID) {
 			return nil, fmt.Errorf("%w: request id %.100q, expected at most 256 visible ASCII characters", ErrInvalid, c.ID)
 		}
 		header["X-Request-Id"] = []string{c.ID}
@@ -147,6 +147,11 @@ func (e *Engine) Complete(ctx context.Context, c *Completion) (*Stream, error) {
 	}
 	s.has = true
 	return s, nil
+}
+
+// ValidID tells whether a request can be called so (Completion.ID).
+func ValidID(id string) bool {
+	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // accept refuses an answer that is no stream of events.

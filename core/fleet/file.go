@@ -2,19 +2,23 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dynamo-go/dynamo-go/core/engine"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/router"
 )
 
@@ -32,72 +36,110 @@ type FileStatus struct {
 // nothing; File and the log say so. Only one file can be watched. Errors, of the file as it is now: ErrInvalid, and those of Set and of reading.
 func (f *Fleet) Watch(path string) error {
 	f.mu.Lock()
-	closed, other := f.closed, f.file.Path
+	closed, other := f.closed, f.file
 	f.mu.Unlock()
 	if closed {
 		return ErrClosed
 	}
-	if other != "" {
-		return fmt.Errorf("%w: %q is watched already", ErrInvalid, other)
+	if other != nil {
+		return fmt.Errorf("%w: %q is watched already", ErrInvalid, other.Status().Path)
 	}
-	w := &watched{f: f, path: path}
-	if err := w.load(); err != nil {
+	w, err := Follow(f.ctx, path, f.opts.Poll, f.opts.Log, f.Set)
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
+		w.Close()
 		return ErrClosed
 	}
-	f.file = FileStatus{Path: path, Loaded: time.Now()}
-	f.running.Go(w.run)
+	f.file = w
 	return nil
 }
 
 // File tells of the file that is watched.
 func (f *Fleet) File() FileStatus {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.file
+	w := f.file
+	f.mu.Unlock()
+	if w == nil {
+		return FileStatus{}
+	}
+	return w.Status()
 }
 
-// watched is a file, and what it held when it was last read.
-type watched struct {
-	f    *Fleet
+// File is a file of engines that is followed.
+type File struct {
 	path string
-	held []byte
-	said string // the error that was told last
+	set  func([]Spec) error
+	log  *slog.Logger
+	poll time.Duration
+	held []byte // what is in force
+	stop context.CancelFunc
+	ctx  context.Context
+	run  owned.Group
+
+	mu     sync.Mutex // guards status
+	status FileStatus
 }
 
-// run looks at the file again and again: what takes a second needs no notices, which files on networks and mounted ones do not give.
-func (w *watched) run() {
-	ticker := time.NewTicker(w.f.opts.Poll)
+// Follow gives the engines of a file to set, and again whenever the file changes, looking each poll, until ctx ends. Errors, of the file as it is now:
+// those of Parse, of reading, and of set.
+func Follow(ctx context.Context, path string, poll time.Duration, log *slog.Logger, set func([]Spec) error) (*File, error) {
+	w := &File{path: path, set: set, log: log, poll: poll, status: FileStatus{Path: path}}
+	w.ctx, w.stop = context.WithCancel(ctx)
+	if err := w.load(); err != nil {
+		w.stop()
+		return nil, err
+	}
+	w.run.Keep(w.ctx.Done(), w.follow)
+	return w, nil
+}
+
+// Status tells of it.
+func (w *File) Status() FileStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Close stops following. It is idempotent.
+func (w *File) Close() {
+	w.stop()
+	w.run.Wait()
+}
+
+// follow looks at the file again and again: what takes a second needs no notices, which files on networks and mounted ones do not give.
+func (w *File) follow() {
+	ticker := time.NewTicker(w.poll)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-w.f.ctx.Done():
+		case <-w.ctx.Done():
 			return
 		case <-ticker.C:
 		}
 		err := w.load()
-		if errors.Is(err, ErrClosed) {
+		if w.ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return
 		}
-		w.f.mu.Lock()
-		if w.f.file.Error = ""; err != nil {
-			w.f.file.Error = err.Error()
+		said := ""
+		if err != nil {
+			said = err.Error()
 		}
-		said := w.f.file.Error
-		w.f.mu.Unlock()
-		if said != w.said && said != "" {
-			w.f.opts.Log.Error("engines' file is not in force", "path", w.path, "error", said)
+		w.mu.Lock()
+		fresh := said != w.status.Error
+		w.status.Error = said
+		w.mu.Unlock()
+		if fresh && said != "" {
+			w.log.Error("engines' file is not in force", "path", w.path, "error", said)
 		}
-		w.said = said
 	}
 }
 
 // load puts what the file holds in force, if that is not what it held.
-func (w *watched) load() error {
+func (w *File) load() error {
 	data, err := readFile(w.path)
 	if err != nil {
 		return err
@@ -107,16 +149,16 @@ func (w *watched) load() error {
 	}
 	specs, err := Parse(data)
 	if err == nil {
-		err = w.f.Set(specs)
+		err = w.set(specs)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	w.held = data
-	w.f.mu.Lock()
-	w.f.file.Loaded = time.Now()
-	w.f.mu.Unlock()
-	w.f.opts.Log.Info("engines' file", "path", w.path, "engines", len(specs))
+	w.mu.Lock()
+	w.status.Loaded = time.Now()
+	w.mu.Unlock()
+	w.log.Info("engines' file", "path", w.path, "engines", len(specs))
 	return nil
 }
 
@@ -138,7 +180,7 @@ func readFile(path string) ([]byte, error) {
 
 // keys of an engine, in the order in which they are told.
 var keys = []string{
-	"url", "worker_id", "kind", "model", "kv_events", "replay", "topic", "dp_start", "dp_size", "max_num_batched_tokens", "total_kv_blocks", "taints",
+	"url", "worker_id", "kind", "model", "kv_events", "replay", "topic", "dp_start", "dp_size", "block_size", "max_num_batched_tokens", "total_kv_blocks", "taints",
 	"adapters", "headers", "health_path", "draining",
 }
 
@@ -179,11 +221,31 @@ func Parse(data []byte) (specs []Spec, err error) {
 		if err := specs[i].read(n, at); err != nil {
 			return nil, err
 		}
-		if err := specs[i].normal(); err != nil {
+		if err := specs[i].Normal(); err != nil {
 			return nil, fault(n, at, "%w", err)
 		}
 	}
 	return specs, nil
+}
+
+// ParseSpec reads one engine: a YAML or JSON mapping as in a file (Parse). Errors: ErrInvalid.
+func ParseSpec(data []byte) (s Spec, err error) {
+	defer func() {
+		if fault := recover(); fault != nil { // the library's
+			err = fmt.Errorf("%w: not YAML: %v", ErrInvalid, fault)
+		}
+	}()
+	if len(data) > maxFile {
+		return s, fmt.Errorf("%w: %d bytes, expected at most %d", ErrInvalid, len(data), maxFile)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return s, fmt.Errorf("%w: not YAML: %w", ErrInvalid, err)
+	}
+	if err := s.read(doc.Content[0], "engine"); err != nil {
+		return s, err
+	}
+	return s, s.Normal()
 }
 
 func fault(n *yaml.Node, at, format string, args ...any) error {
@@ -256,6 +318,10 @@ func (s *Spec) read(n *yaml.Node, at string) error {
 			err = small(v, here, &s.DPStart)
 		case "dp_size":
 			err = small(v, here, &s.DPSize)
+		case "block_size":
+			var size uint32
+			err = small(v, here, &size)
+			s.BlockSize = int(size)
 		case "max_num_batched_tokens":
 			s.MaxNumBatchedTokens, err = number(v, here, 63)
 		case "total_kv_blocks":

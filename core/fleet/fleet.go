@@ -48,7 +48,7 @@ type Fleet struct {
 	leaving map[uint64]*member // the last one of an id that was removed, until it has left the router
 	order   []*member          // of members, by id
 	changed chan struct{}
-	file    FileStatus
+	file    *File // nil: none is watched
 }
 
 // member is an engine of the fleet.
@@ -97,15 +97,19 @@ func (f *Fleet) Router() *router.Router { return f.router }
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	f.closed = true
+	file := f.file
 	f.mu.Unlock()
 	f.cancel()
+	if file != nil {
+		file.Close()
+	}
 	f.running.Wait()
 	f.router.Close()
 }
 
 // Add adds an engine, and gives its id. It becomes a candidate when it is healthy. Errors: ErrInvalid, ErrDuplicate, ErrClosed.
 func (f *Fleet) Add(s Spec) (uint64, error) {
-	if err := s.normal(); err != nil {
+	if err := s.Normal(); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
@@ -174,7 +178,7 @@ func (f *Fleet) remove(m *member) {
 func (f *Fleet) Set(specs []Spec) error {
 	want := make(map[uint64]Spec, len(specs))
 	for _, s := range specs {
-		if err := s.normal(); err != nil {
+		if err := s.Normal(); err != nil {
 			return err
 		}
 		if old, twice := want[s.ID]; twice {

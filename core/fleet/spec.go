@@ -44,6 +44,7 @@ type Spec struct {
 	DPStart  uint32
 	DPSize   uint32 // 0: what the engine says, or 1
 
+	BlockSize           int // tokens of a KV block; 0: what the engine says, or, in a fleet, the router's
 	MaxNumBatchedTokens uint64
 	TotalKVBlocks       uint64
 	Taints, Adapters    []string
@@ -52,8 +53,8 @@ type Spec struct {
 	Draining            bool        // it should get no requests
 }
 
-// normal checks a description and fills in its id.
-func (s *Spec) normal() error {
+// Normal checks a description, and fills in its id. Errors: ErrInvalid.
+func (s *Spec) Normal() error {
 	u, err := engine.ParseURL(s.URL)
 	if err != nil {
 		return err
@@ -61,6 +62,9 @@ func (s *Spec) normal() error {
 	s.URL = u.String()
 	if s.DPSize > router.MaxRanks {
 		return fmt.Errorf("%w: engine %s: dp_size=%d, expected at most %d", ErrInvalid, s.URL, s.DPSize, router.MaxRanks)
+	}
+	if s.BlockSize < 0 || s.BlockSize > 1<<20 {
+		return fmt.Errorf("%w: engine %s: block_size=%d, expected 1 to 2^20", ErrInvalid, s.URL, s.BlockSize)
 	}
 	if s.NoEvents && (given(s.KVEvents) || given(s.Replay)) {
 		return fmt.Errorf("%w: engine %s: kv_events are both given and said to be none", ErrInvalid, s.URL)
@@ -92,29 +96,41 @@ func IDOf(url string, dpStart uint32) uint64 {
 	return max(binary.BigEndian.Uint64(sum[:])>>16, 1)
 }
 
-// worker gives the router's description of an engine that said d of itself. What it publishes is left out, and why is said, if it could never be of use.
-func (s *Spec) worker(d *engine.Description, host string, blockSize int) (w router.Worker, lacks string) {
-	w = router.Worker{
-		ID: s.ID, DPStart: s.DPStart, DPSize: cmp.Or(s.DPSize, d.DPSize, 1), KVEvents: s.KVEvents, Replay: s.Replay, Topic: s.Topic, Host: host,
-		MaxNumBatchedTokens: cmp.Or(s.MaxNumBatchedTokens, d.MaxBatched), TotalKVBlocks: cmp.Or(s.TotalKVBlocks, d.TotalBlocks),
-		Taints: s.Taints, Adapters: s.Adapters,
+// Sources gives where an engine that said d of itself publishes, the number of its ranks, and, if that is nowhere of use, why. blockSize is what its
+// events must have; 0: any.
+func (s *Spec) Sources(d *engine.Description, blockSize int) (kvEvents, replay router.Endpoints, topic string, size uint32, lacks string) {
+	size = cmp.Or(s.DPSize, d.DPSize, 1)
+	kvEvents, replay, topic = s.KVEvents, s.Replay, s.Topic
+	if s.NoEvents {
+		return router.Endpoints{}, router.Endpoints{}, "", size, ""
 	}
-	if !s.NoEvents && !given(w.KVEvents) {
-		w.KVEvents, w.Replay = ranksOf(d.KVEvents, w.DPStart, w.DPSize), ranksOf(d.Replay, w.DPStart, w.DPSize)
-		w.Topic = cmp.Or(w.Topic, d.Topic)
-		if uint32(len(w.KVEvents.ByRank)) != w.DPSize {
-			w.KVEvents, w.Replay = router.Endpoints{}, router.Endpoints{}
+	if !given(kvEvents) {
+		kvEvents, replay = ranksOf(d.KVEvents, s.DPStart, size), ranksOf(d.Replay, s.DPStart, size)
+		topic = cmp.Or(topic, d.Topic)
+		if uint32(len(kvEvents.ByRank)) != size {
+			kvEvents = router.Endpoints{}
 		}
 	}
+	own := cmp.Or(s.BlockSize, d.BlockSize)
 	switch {
-	case s.NoEvents:
-	case !given(w.KVEvents):
+	case !given(kvEvents):
 		lacks = "it does not tell where it publishes KV events, and kv_events is not given: prompts never hit"
-	case d.BlockSize != 0 && d.BlockSize != blockSize:
-		lacks = fmt.Sprintf("its block size is %d, the router's is %d: its KV events are left out, and prompts never hit", d.BlockSize, blockSize)
-		w.KVEvents, w.Replay, w.Topic = router.Endpoints{}, router.Endpoints{}, ""
+	case own != 0 && blockSize != 0 && own != blockSize:
+		lacks = fmt.Sprintf("its block size is %d, the router's is %d: its KV events are left out, and prompts never hit", own, blockSize)
+	default:
+		return kvEvents, replay, topic, size, ""
 	}
-	return w, lacks
+	return router.Endpoints{}, router.Endpoints{}, "", size, lacks
+}
+
+// worker gives the router's description of an engine that said d of itself. What it publishes is left out, and why is said, if it could never be of use.
+func (s *Spec) worker(d *engine.Description, host string, blockSize int) (router.Worker, string) {
+	kvEvents, replay, topic, size, lacks := s.Sources(d, blockSize)
+	return router.Worker{
+		ID: s.ID, DPStart: s.DPStart, DPSize: size, KVEvents: kvEvents, Replay: replay, Topic: topic, Host: host,
+		MaxNumBatchedTokens: cmp.Or(s.MaxNumBatchedTokens, d.MaxBatched), TotalKVBlocks: cmp.Or(s.TotalKVBlocks, d.TotalBlocks),
+		Taints: s.Taints, Adapters: s.Adapters,
+	}, lacks
 }
 
 // ranksOf takes the endpoints of some ranks. An engine counts its ranks from 0 if there are others elsewhere, too.

@@ -26,10 +26,25 @@ type Call struct {
 	Body     []byte // MessagePack
 	Metadata map[string]string
 	sender   *callhome.Sender
+	begun    bool
 }
 
 // Send sends an item, MessagePack; see callhome.Sender.Send.
-func (c *Call) Send(item []byte) error { return c.sender.Send(item) }
+func (c *Call) Send(item []byte) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	return c.sender.Send(item)
+}
+
+// begin tells the caller that the response begins, once.
+func (c *Call) begin() error {
+	if c.begun {
+		return nil
+	}
+	c.begun = true
+	return c.sender.Begin(nil)
+}
 
 // Stopped ends when the caller wants no more.
 func (c *Call) Stopped() context.Context { return c.sender.Stopped() }
@@ -42,6 +57,7 @@ type ServeOptions struct {
 	ID         uint64 // of the instance; 0: the runtime's
 	Plain      bool   // items are not annotated
 	Unlisted   bool   // it is not registered; Register does it
+	Late       bool   // a response begins with its first item: a failure before that is none of it, and the caller may ask another instance
 	DeviceType string
 }
 
@@ -51,6 +67,7 @@ type Service struct {
 	instance discovery.Instance
 	handler  Handler
 	plain    bool
+	late     bool
 	stop     func()          // of the request plane
 	ctx      context.Context // ends with its calls
 	cancel   context.CancelFunc
@@ -68,7 +85,7 @@ func (e *Endpoint) Serve(h Handler, o ServeOptions) (*Service, error) {
 	if o.ID == 0 {
 		o.ID = r.ID()
 	}
-	s := &Service{r: r, handler: h, plain: o.Plain}
+	s := &Service{r: r, handler: h, plain: o.Plain, late: o.Late}
 	s.instance = discovery.Instance{Name: e.Name, ID: o.ID, Codec: r.opts.Codec, DeviceType: o.DeviceType}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := r.server.add(s); err != nil {
@@ -261,10 +278,18 @@ func (s *Service) answer(payload []byte) {
 		return
 	}
 	defer sender.Abort() // after End it has no effect
-	if sender.Begin(nil) != nil {
+	c := &Call{ID: control.ID, Body: body, Metadata: control.Metadata, sender: sender}
+	if !s.late && c.begin() != nil {
 		return
 	}
-	err = s.handle(&Call{ID: control.ID, Body: body, Metadata: control.Metadata, sender: sender})
+	err = s.handle(c)
+	if err != nil && !c.begun {
+		_ = sender.Begin(plane.FailureOf(err)) // or nobody waits for it
+		return
+	}
+	if c.begin() != nil {
+		return
+	}
 	if err != nil {
 		_ = sender.Fail(plane.FailureOf(err)) // End says what became of it
 	}

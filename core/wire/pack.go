@@ -13,6 +13,9 @@ type Pack []byte
 // Array begins an array of n values, which follow.
 func (p Pack) Array(n int) Pack { return appendArray(p, n) }
 
+// Map begins a map of n pairs, which follow.
+func (p Pack) Map(n int) Pack { return appendMapHead(p, n) }
+
 // Nil appends nil.
 func (p Pack) Nil() Pack { return appendNil(p) }
 
