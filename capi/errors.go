@@ -85,6 +85,7 @@ var statuses = []struct {
 	{plane.ErrNoInstances, C.DGO_NO_WORKERS},
 	{plane.ErrInstanceNotFound, C.DGO_WORKER_NOT_FOUND},
 	{plane.ErrCannotConnect, C.DGO_CANNOT_CONNECT},
+	{plane.ErrNoServer, C.DGO_CANNOT_CONNECT},
 	{plane.ErrTimeout, C.DGO_TIMEOUT},
 	{plane.ErrOverloaded, C.DGO_OVERLOADED},
 	{plane.ErrUnavailable, C.DGO_CANNOT_CONNECT},

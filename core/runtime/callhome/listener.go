@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 )
 
 // Listener takes the connections of workers. All methods are safe for concurrent use.
@@ -111,8 +112,14 @@ func (l *Listener) admit(c net.Conn) {
 }
 
 // greet reads the subject, and hands the connection to who expects it.
-func (l *Listener) greet(c net.Conn) {
+func (l *Listener) greet(raw net.Conn) {
 	defer l.half.Add(-1)
+	c, err := l.opts.TLS.Server(raw)
+	if err != nil {
+		l.strange.Add(1)
+		l.drop(raw)
+		return
+	}
 	_ = c.SetReadDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	r := bufio.NewReaderSize(c, 4<<10)
 	const most = 4 << 10
@@ -150,13 +157,14 @@ func (l *Listener) spawn(body func()) bool {
 }
 
 func (l *Listener) drop(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
+	raw := secure.Raw(c)
+	if t, ok := raw.(*net.TCPConn); ok {
 		_ = t.SetLinger(0) // the worker waits for it, and nobody else needs the port's memory of it
 	}
-	c.Close()
+	raw.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.conns, c)
+	delete(l.conns, raw)
 }
 
 type accepted struct {

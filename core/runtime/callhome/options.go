@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 )
 
 // Options of both sides. The zero value of a field means its default, which is Dynamo's where it has one.
@@ -13,6 +14,7 @@ type Options struct {
 	MaxMessage       int           // bytes of an item; plane.MaxMessageBytes
 	MaxConns         int           // of a Listener; 65,536
 	MaxHalfOpen      int           // of them, those that have not named a subject yet; 1,024
+	TLS              *secure.TLS   // nil: connections are plain
 }
 
 func def[T int | time.Duration](v *T, d T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
@@ -38,13 +39,17 @@ func Dial(ctx context.Context, c *plane.Control, plain bool, o Options) (*Sender
 	o = o.filled()
 	d := net.Dialer{Timeout: o.ConnectTimeout}
 	conn, err := d.DialContext(ctx, "tcp", c.Response.Address)
+	if err == nil {
+		host, _, _ := net.SplitHostPort(c.Response.Address) // it could be dialled
+		conn, err = o.TLS.Client(ctx, conn, host)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: response to %q: %w", plane.ErrCannotConnect, c.Response.Address, err)
 	}
 	s := &Sender{conn: conn, codec: c.Codec, plain: plain}
 	s.killed, s.kill = context.WithCancel(ctx)
 	s.stopped, s.stop = context.WithCancel(s.killed)
-	owned.After(s.killed, func() { conn.Close() }) // also one that is being written to
+	owned.After(s.killed, func() { secure.Raw(conn).Close() }) // also one that is being written to
 	s.running.Go(s.listen)
 	hello, _ := json.Marshal(handshake{c.Response.Subject, "response"})
 	if err := s.write(plane.AppendMessage(nil, hello, nil)); err != nil {
@@ -171,9 +176,7 @@ func (s *Sender) leave(final func([]byte) []byte) error {
 		}
 		return err
 	}
-	if t, ok := s.conn.(*net.TCPConn); ok {
-		_ = t.CloseWrite()
-	}
+	_ = secure.CloseWrite(s.conn)
 	const patience = 10 * time.Second
 	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
 	s.running.Wait()
@@ -184,7 +187,7 @@ func (s *Sender) leave(final func([]byte) []byte) error {
 // Abort breaks the connection: the response is not complete. It is idempotent.
 func (s *Sender) Abort() {
 	s.kill()
-	s.conn.Close()
+	secure.Raw(s.conn).Close()
 	s.running.Wait()
 	s.mu.Lock()
 	s.ended = true

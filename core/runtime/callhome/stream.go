@@ -14,6 +14,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
 
@@ -37,7 +38,7 @@ type prologue struct {
 }
 
 func (s *Stream) begin(ctx context.Context) error {
-	stop := owned.After(ctx, func() { s.conn.Close() })
+	stop := owned.After(ctx, func() { secure.Raw(s.conn).Close() })
 	defer stop()
 	header, body, err := s.r.Read()
 	switch {
@@ -151,7 +152,7 @@ func (s *Stream) Close() {
 	s.once.Do(func() {
 		s.tell(wordKill)
 		// The word must arrive, so the connection is not reset.
-		if t, ok := s.conn.(*net.TCPConn); ok && t.CloseWrite() == nil && s.l.spawn(func() { s.linger(t) }) {
+		if secure.CloseWrite(s.conn) == nil && s.l.spawn(func() { s.linger(s.conn) }) {
 			return
 		}
 		s.l.drop(s.conn)
@@ -159,7 +160,7 @@ func (s *Stream) Close() {
 }
 
 // linger lets the worker read the last word: it closes the connection then.
-func (s *Stream) linger(c *net.TCPConn) {
+func (s *Stream) linger(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.Copy(io.Discard, io.LimitReader(c, 1<<20))
 	s.l.drop(s.conn)

@@ -17,6 +17,8 @@ var (
 	ErrInstanceNotFound = errors.New("instance not found")
 	// ErrCannotConnect: the request did not reach the worker, or the worker refused to begin. Nothing was computed; another worker may do.
 	ErrCannotConnect = errors.New("cannot connect")
+	// ErrNoServer: the server that the request or event plane goes by is not within reach. It is nobody's fault that can be avoided by asking another.
+	ErrNoServer = errors.New("no server")
 	// ErrTimeout: the worker did not acknowledge in time. It may have begun.
 	ErrTimeout = errors.New("timeout")
 	// ErrOverloaded: the worker has as many requests as it takes, or this process has.

@@ -15,7 +15,7 @@ type Link struct {
 
 // Events is an event plane besides ZeroMQ. All methods are safe for concurrent use.
 type Events interface {
-	// Open gives a publisher's way out, and says in its channel how it is reached. Errors: ErrCannotConnect, ErrClosed.
+	// Open gives a publisher's way out, and says in its channel how it is reached. Errors: ErrNoServer, ErrClosed, and those of binding.
 	Open(c *discovery.Channel) (Outlet, error)
 	// Follow follows a publisher whose channel says that it is reached by this plane.
 	Follow(c *discovery.Channel) Inlet

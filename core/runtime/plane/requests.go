@@ -13,11 +13,11 @@ import (
 // payloads, and has no part in responses. All methods are safe for concurrent use.
 type Requests interface {
 	// Send sends to an instance that is reached by this plane, and waits for the acknowledgement. Errors: ErrInvalidArgument, ErrTooLarge (nothing
-	// was sent), ErrCannotConnect, ErrTimeout (no acknowledgement), ErrOverloaded, ErrUnavailable (refused), ErrClosed, and that of ctx.
+	// was sent), ErrCannotConnect, ErrNoServer, ErrTimeout (no acknowledgement), ErrOverloaded, ErrUnavailable (refused), ErrClosed, and that of ctx.
 	Send(ctx context.Context, to *discovery.Instance, m *Message) error
 	// Serve has a service get what is sent to an instance, and says in the instance how it is reached. After stop, which may be called more than
 	// once, nothing new comes; what is on its way may. Errors:
-	// ErrInvalidArgument (it is served already), ErrCannotConnect, ErrClosed.
+	// ErrInvalidArgument (it is served already), ErrCannotConnect, ErrNoServer, ErrClosed.
 	Serve(at *discovery.Instance, s Service) (stop func(), err error)
 	// Close ends everything. It is idempotent.
 	Close()

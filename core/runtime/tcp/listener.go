@@ -112,17 +112,22 @@ func (l *Listener) admit(c net.Conn) bool {
 	return true
 }
 
-func (l *Listener) serve(c net.Conn) {
+func (l *Listener) serve(raw net.Conn) {
 	proven := false
 	defer func() {
-		c.Close()
+		raw.Close()
 		l.mu.Lock()
-		delete(l.conns, c)
+		delete(l.conns, raw)
 		l.mu.Unlock()
 		if !proven {
 			l.half.Add(-1)
 		}
 	}()
+	c, err := l.opts.TLS.Server(raw)
+	if err != nil {
+		l.broken.Add(1)
+		return
+	}
 	r := bufio.NewReaderSize(c, 16<<10)
 	_ = c.SetDeadline(time.Now().Add(l.opts.FrameTimeout))
 	for {

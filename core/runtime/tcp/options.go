@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 )
 
 // Options of a Pool and a Listener. The zero value of a field means its default, which is Dynamo's where it has one.
@@ -19,6 +20,8 @@ type Options struct {
 	MaxHalfOpen   int           // of them, those that have not sent a whole request yet; 256
 	FrameTimeout  time.Duration // from a message's first byte to its last, and from connecting to the first whole one; 30 s
 	InFlightBytes int           // of messages above 64 KiB that a Listener reads at a time; 256 MiB
+
+	TLS *secure.TLS // nil: connections are plain
 }
 
 func def[T int | time.Duration](v *T, d T) {

@@ -35,7 +35,12 @@ func NewPool(o Options) *Pool {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.dial = func(ctx context.Context, host string) (net.Conn, error) {
 		d := net.Dialer{Timeout: p.opts.ConnectTimeout}
-		return d.DialContext(ctx, "tcp", host)
+		c, err := d.DialContext(ctx, "tcp", host)
+		if err != nil {
+			return nil, err
+		}
+		name, _, _ := net.SplitHostPort(host) // it could be dialled
+		return p.opts.TLS.Client(ctx, c, name)
 	}
 	return p
 }

@@ -1,0 +1,395 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/wire"
+)
+
+// prefixOf is what the subjects of an endpoint's topics begin with.
+func prefixOf(n *discovery.Name) string {
+	return "namespace." + encode(n.Namespace) + ".component." + encode(n.Component) + ".endpoint." + encode(n.Endpoint)
+}
+
+func encode(s string) string {
+	return discovery.Escape(s, func(c byte) bool { return c == '_' || c == '-' })
+}
+
+// outlet is a publisher's way out.
+type outlet struct {
+	c       *Conn
+	nc      *client.Conn
+	subject string
+	again   bool // the last message is sent again when a connection was lost
+	dropped atomic.Uint64
+
+	mu     sync.Mutex // guards the rest
+	closed bool
+	last   []byte
+}
+
+// Open implements plane.Events. It waits for the server.
+func (c *Conn) Open(ch *discovery.Channel) (plane.Outlet, error) {
+	nc, _, err := c.wait(c.ctx, c.opts.ServerWait, nil)
+	if err != nil {
+		return nil, err
+	}
+	ch.NATS = prefixOf(&ch.Scope)
+	o := &outlet{c: c, nc: nc, subject: ch.NATS + "." + encode(ch.Topic), again: ch.Topic == wire.TopicKVEvents}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, plane.ErrClosed
+	}
+	c.outlets[o] = struct{}{}
+	return o, nil
+}
+
+// Send implements plane.Outlet. While there is no server some MiB wait for it.
+func (o *outlet) Send(e *wire.Envelope) error {
+	b := wire.AppendEnvelope(make([]byte, 0, 96+len(e.Topic)+len(e.Payload)), e)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return plane.ErrClosed
+	}
+	err := o.nc.Publish(o.subject, b)
+	if err == nil {
+		if o.again {
+			o.last = b
+		}
+		return nil
+	}
+	o.dropped.Add(1)
+	switch {
+	case errors.Is(err, client.ErrMaxPayload):
+		return fmt.Errorf("%w: event of %d bytes, the NATS server takes %d", plane.ErrTooLarge, len(b), o.nc.MaxPayload())
+	case errors.Is(err, client.ErrConnectionClosed):
+		return plane.ErrClosed
+	}
+	return nil // too much waits for the server
+}
+
+// repeat sends the last message once more: who has it knows its number, who has not learns that there is something to ask for.
+func (o *outlet) repeat() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last != nil && !o.closed {
+		_ = o.nc.Publish(o.subject, o.last)
+	}
+}
+
+// Stats implements plane.Outlet.
+func (o *outlet) Stats() plane.OutletStats {
+	return plane.OutletStats{Subscribers: -1, Dropped: o.dropped.Load()}
+}
+
+// Close implements plane.Outlet.
+func (o *outlet) Close() {
+	o.mu.Lock()
+	o.closed, o.last = true, nil
+	o.mu.Unlock()
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	delete(o.c.outlets, o)
+}
+
+// subject is one that is subscribed to, for all its publishers that are followed.
+//
+// Invariant: a follower was told Connected last if and only if confirmed is the connection's session, and not nil.
+type subject struct {
+	name    string
+	overrun atomic.Bool // messages were dropped since the followers were told last
+
+	// Guarded by Conn.mu.
+	sub       *client.Subscription // nil: not yet
+	confirmed *session             // in which the server knows of the subscription
+	followers map[uint64]*follower // by publisher
+}
+
+func (s *subject) fall(why error) {
+	if s.confirmed == nil {
+		return
+	}
+	s.confirmed = nil
+	for _, f := range s.followers {
+		f.push(plane.Event{Kind: plane.Disconnected, Err: why})
+	}
+}
+
+func (s *subject) close() {
+	for _, f := range s.followers {
+		f.Close()
+	}
+}
+
+// Follow implements plane.Events. A second follower of a publisher takes the first one's place.
+func (c *Conn) Follow(ch *discovery.Channel) plane.Inlet {
+	f := &follower{
+		c: c, topic: ch.Topic, publisher: ch.Publisher, events: make(chan plane.Event), stop: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	f.running.Go(f.run)
+	name := ch.NATS + "." + encode(ch.Topic)
+	if !literal(name) {
+		f.push(plane.Event{Kind: plane.Disconnected, Err: fmt.Errorf("%w: subject %.256q", plane.ErrInvalidArgument, name)})
+		return f
+	}
+	f.subject = name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		f.push(plane.Event{Kind: plane.Disconnected, Err: plane.ErrClosed})
+		return f
+	}
+	s := c.subjects[name]
+	if s == nil {
+		s = &subject{name: name, followers: make(map[uint64]*follower)}
+		c.subjects[name] = s
+	}
+	s.followers[ch.Publisher] = f
+	if s.confirmed != nil {
+		f.push(plane.Event{Kind: plane.Connected})
+	} else {
+		c.poke()
+	}
+	return f
+}
+
+// keep has the server know of subscriptions, and tells followers; and repeats what may be lost.
+func (c *Conn) keep() {
+	var current *session
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.wake:
+		}
+		nc, s, subjects, outlets := c.unconfirmed()
+		if nc == nil || s == nil {
+			continue
+		}
+		if current != s {
+			for _, o := range outlets {
+				o.repeat()
+			}
+			current = s
+		}
+		if len(subjects) > 0 && !c.confirm(nc, s, subjects) {
+			select { // a server that does not answer is found out by the library
+			case <-c.ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			c.poke()
+		}
+	}
+}
+
+func (c *Conn) unconfirmed() (nc *client.Conn, s *session, subjects []*subject, outlets []*outlet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.subjects {
+		if s.confirmed == nil {
+			subjects = append(subjects, s)
+		}
+	}
+	for o := range c.outlets {
+		outlets = append(outlets, o)
+	}
+	return c.nc, c.session, subjects, outlets
+}
+
+func (c *Conn) confirm(nc *client.Conn, now *session, subjects []*subject) bool {
+	for _, s := range subjects {
+		if c.subscribe(nc, s) != nil {
+			return false
+		}
+	}
+	if nc.FlushTimeout(c.opts.ServerWait) != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session != now {
+		return true // it begins again
+	}
+	for _, s := range subjects {
+		if s.confirmed != nil || c.subjects[s.name] != s {
+			continue
+		}
+		s.confirmed = now
+		for _, f := range s.followers {
+			f.push(plane.Event{Kind: plane.Connected})
+		}
+	}
+	return true
+}
+
+func (c *Conn) subscribe(nc *client.Conn, s *subject) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.sub != nil || c.subjects[s.name] != s {
+		return nil
+	}
+	sub, err := nc.Subscribe(s.name, func(m *client.Msg) { c.arrived(s, m) })
+	if err == nil {
+		_ = sub.SetPendingLimits(16*c.opts.MaxPendingMessages, c.opts.MaxPendingBytes)
+		s.sub = sub
+	}
+	return err
+}
+
+// arrived hands a message to who follows its publisher.
+func (c *Conn) arrived(s *subject, m *client.Msg) {
+	defer c.guard()
+	e, err := wire.DecodeEnvelope(m.Data)
+	if err != nil {
+		c.strange.Add(1)
+		return
+	}
+	c.mu.Lock()
+	f := s.followers[e.Publisher]
+	c.mu.Unlock()
+	if f == nil {
+		c.strange.Add(1)
+		return
+	}
+	x := plane.Event{Kind: plane.Arrived, Envelope: e, Size: len(m.Data)}
+	if e.Topic != f.topic {
+		x.Err = fmt.Errorf("%w: topic %.64q, expected %q", wire.ErrEnvelope, e.Topic, f.topic)
+	}
+	f.push(x)
+	if s.overrun.Load() {
+		c.caughtUp(s)
+	}
+}
+
+// overrun hears that messages of a subscription are dropped, because they come faster than they are taken.
+func (c *Conn) overrun(sub *client.Subscription) {
+	c.slow.Add(1)
+	c.mu.Lock()
+	s := c.subjects[sub.Subject]
+	c.mu.Unlock()
+	if s != nil {
+		s.overrun.Store(true)
+		c.caughtUp(s)
+	}
+}
+
+// caughtUp tells the followers that messages were lost, once all that was not is taken: none is lost then until they are told.
+func (c *Conn) caughtUp(s *subject) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.sub == nil {
+		return
+	}
+	if n, _, err := s.sub.Pending(); n > 0 && err == nil || !s.overrun.CompareAndSwap(true, false) || s.confirmed == nil {
+		return
+	}
+	c.lost.Add(1)
+	for _, f := range s.followers {
+		f.push(plane.Event{Kind: plane.Disconnected, Err: errFull})
+		f.push(plane.Event{Kind: plane.Connected})
+	}
+}
+
+// unfollow takes a follower out, and ends a subscription that nobody needs.
+func (c *Conn) unfollow(f *follower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.subjects[f.subject]
+	if s == nil || s.followers[f.publisher] != f {
+		return
+	}
+	delete(s.followers, f.publisher)
+	if len(s.followers) > 0 {
+		return
+	}
+	delete(c.subjects, f.subject)
+	if s.sub != nil {
+		_ = s.sub.Unsubscribe()
+	}
+}
+
+// follower is the queue of a publisher's events.
+type follower struct {
+	c         *Conn
+	subject   string
+	topic     string
+	publisher uint64
+	events    chan plane.Event
+	stop      chan struct{}
+	once      sync.Once
+	wake      chan struct{}
+	running   sync.WaitGroup
+
+	mu    sync.Mutex // guards the rest
+	queue []plane.Event
+	bytes int
+}
+
+var errFull = errors.New("too many events wait: some are lost")
+
+// push never waits. A queue that is full is emptied: all that was in it is then asked for together with what did not fit.
+func (f *follower) push(e plane.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.Kind == plane.Arrived && (len(f.queue) >= f.c.opts.MaxPendingMessages || f.bytes+e.Size > f.c.opts.MaxPendingBytes) {
+		f.c.lost.Add(1)
+		clear(f.queue)
+		f.queue, f.bytes = append(f.queue[:0], plane.Event{Kind: plane.Disconnected, Err: errFull}, plane.Event{Kind: plane.Connected}), 0
+	} else {
+		f.queue = append(f.queue, e)
+		f.bytes += e.Size
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) take() []plane.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.queue
+	f.queue, f.bytes = nil, 0
+	return all
+}
+
+func (f *follower) run() {
+	defer close(f.events)
+	for {
+		for _, e := range f.take() {
+			select {
+			case f.events <- e:
+			case <-f.stop:
+				return
+			}
+		}
+		select {
+		case <-f.wake:
+		case <-f.stop:
+			return
+		}
+	}
+}
+
+// Events implements plane.Inlet.
+func (f *follower) Events() <-chan plane.Event { return f.events }
+
+// Close implements plane.Inlet.
+func (f *follower) Close() {
+	f.once.Do(func() {
+		f.c.unfollow(f)
+		close(f.stop)
+	})
+	f.running.Wait()
+}
