@@ -232,8 +232,10 @@ func TestRankStream(t *testing.T) {
 	await(t, "subscribed", func() bool { return pub.Stats().Subscribers == 1 })
 	_, _, err = s.Query(context.Background(), &event.RangeQuery{})
 	require.ErrorIs(t, err, errNoAsk)
+	sequence := uint64(0)
 	send := func(publisher uint64, payload []byte) {
-		require.NoError(t, pub.Publish(wire.EventFrames(&wire.Envelope{Publisher: publisher, Topic: wire.TopicKVEvents, Payload: payload})...))
+		sequence++
+		require.NoError(t, pub.Publish(wire.EventFrames(&wire.Envelope{Publisher: publisher, Sequence: sequence, Topic: wire.TopicKVEvents, Payload: payload})...))
 	}
 	send(7, wire.AppendKVEvents(nil, rank.ID, []event.Event{kv(1), kv(2)}))
 	e := next()
@@ -241,6 +243,8 @@ func TestRankStream(t *testing.T) {
 	require.Len(t, e.Events, 2)
 	require.EqualValues(t, 0, e.Events[0].ID)
 	require.EqualValues(t, 1, e.Events[1].ID)
+	sequence-- // the same once more
+	send(7, wire.AppendKVEvents(nil, rank.ID, []event.Event{kv(1), kv(2)}))
 	other := kv(3)
 	other.DPRank++
 	for _, bad := range []func(){

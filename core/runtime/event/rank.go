@@ -170,6 +170,7 @@ func (s *RankStream) run() {
 // follow hands on what a publisher sends, until it is to be another one.
 func (s *RankStream) follow(source *Source, in plane.Inlet) {
 	defer in.Close()
+	var last sequence
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -181,11 +182,37 @@ func (s *RankStream) follow(source *Source, in plane.Inlet) {
 			s.emit(feed.StreamEvent{Kind: zmq.Disconnected, Err: errOther}, 0)
 			return
 		case e, ok := <-in.Events():
-			if !ok || !s.emit(s.told(&e), e.Size) {
+			if !ok {
+				return
+			}
+			if last.passes(&e) && !s.emit(s.told(&e), e.Size) {
 				return
 			}
 		}
 	}
+}
+
+// sequence is the number of a publisher's last message in a connection.
+type sequence struct {
+	connected, seen bool
+	last            uint64
+}
+
+// passes tells whether a feed is to be told of an event: not of messages that come after a connection has ended, which it asks for anyway, nor of one
+// that comes again, because its publisher was away, when nothing was lost meanwhile.
+func (q *sequence) passes(e *plane.Event) bool {
+	switch {
+	case e.Kind != plane.Arrived:
+		*q = sequence{connected: e.Kind == plane.Connected}
+		return true
+	case !q.connected:
+		return false
+	case e.Err != nil:
+		return true
+	}
+	again := q.seen && q.last == e.Envelope.Sequence
+	q.seen, q.last = true, e.Envelope.Sequence
+	return !again
 }
 
 // told is what a feed is told of an event.

@@ -78,7 +78,7 @@ func Connect(o Options) (*Conn, error) {
 		c.failed(err)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	with.CustomDialer = dialer{c.ctx, o.ConnectTimeout}
+	with.CustomDialer = dialer{c}
 	c.acks.init()
 	c.running.Go(func() { c.make(with) })
 	c.running.Go(c.keep)
@@ -86,14 +86,15 @@ func Connect(o Options) (*Conn, error) {
 }
 
 // dialer is one that Close ends.
-type dialer struct {
-	ctx     context.Context
-	timeout time.Duration
-}
+type dialer struct{ c *Conn }
 
 // Dial implements client.CustomDialer.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: d.timeout}).DialContext(d.ctx, network, address)
+	nc, err := (&net.Dialer{Timeout: d.c.opts.ConnectTimeout}).DialContext(d.c.ctx, network, address)
+	if err != nil {
+		d.c.failed(err)
+	}
+	return nc, err
 }
 
 // make connects for the first time.
@@ -167,7 +168,9 @@ func cause(err error) error {
 func (c *Conn) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = err
+	if c.last == nil || !errors.Is(err, client.ErrNoServers) { // which tells less
+		c.last = err
+	}
 }
 
 // wait waits for a session, for so long. begun may end it: then there is no session and no error.

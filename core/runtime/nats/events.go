@@ -106,10 +106,10 @@ func (o *outlet) Close() {
 //
 // Invariant: a follower was told Connected last if and only if confirmed is the connection's session, and not nil.
 type subject struct {
-	name    string
-	overrun atomic.Bool // messages were dropped since the followers were told last
+	name string
 
 	// Guarded by Conn.mu.
+	overrun   bool                 // messages were dropped since the followers were told last
 	sub       *client.Subscription // nil: not yet
 	confirmed *session             // in which the server knows of the subscription
 	followers map[uint64]*follower // by publisher
@@ -163,7 +163,7 @@ func (c *Conn) Follow(ch *discovery.Channel) plane.Inlet {
 	return f
 }
 
-// keep has the server know of subscriptions, and tells followers; and repeats what may be lost.
+// keep has the server know of subscriptions, and tells followers what they cannot know; and repeats what may be lost.
 func (c *Conn) keep() {
 	var current *session
 	for {
@@ -172,21 +172,24 @@ func (c *Conn) keep() {
 			return
 		case <-c.wake:
 		}
+		again := c.confess()
 		nc, s, subjects, outlets := c.unconfirmed()
-		if nc == nil || s == nil {
-			continue
-		}
-		if current != s {
-			for _, o := range outlets {
-				o.repeat()
+		if nc != nil && s != nil {
+			if current != s {
+				for _, o := range outlets {
+					o.repeat()
+				}
+				current = s
 			}
-			current = s
+			if len(subjects) > 0 && !c.confirm(nc, s, subjects) {
+				again = true // a server that does not answer is found out by the library
+			}
 		}
-		if len(subjects) > 0 && !c.confirm(nc, s, subjects) {
-			select { // a server that does not answer is found out by the library
+		if again {
+			select {
 			case <-c.ctx.Done():
 				return
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(10 * time.Millisecond):
 			}
 			c.poke()
 		}
@@ -213,7 +216,7 @@ func (c *Conn) confirm(nc *client.Conn, now *session, subjects []*subject) bool 
 			return false
 		}
 	}
-	if nc.FlushTimeout(c.opts.ServerWait) != nil {
+	if nc.FlushTimeout(c.opts.AckTimeout) != nil {
 		return false
 	}
 	c.mu.Lock()
@@ -267,38 +270,43 @@ func (c *Conn) arrived(s *subject, m *client.Msg) {
 		x.Err = fmt.Errorf("%w: topic %.64q, expected %q", wire.ErrEnvelope, e.Topic, f.topic)
 	}
 	f.push(x)
-	if s.overrun.Load() {
-		c.caughtUp(s)
-	}
 }
 
 // overrun hears that messages of a subscription are dropped, because they come faster than they are taken.
 func (c *Conn) overrun(sub *client.Subscription) {
 	c.slow.Add(1)
 	c.mu.Lock()
-	s := c.subjects[sub.Subject]
-	c.mu.Unlock()
-	if s != nil {
-		s.overrun.Store(true)
-		c.caughtUp(s)
+	defer c.mu.Unlock()
+	if s := c.subjects[sub.Subject]; s != nil {
+		s.overrun = true
+		c.poke()
 	}
 }
 
-// caughtUp tells the followers that messages were lost, once all that was not is taken: none is lost then until they are told.
-func (c *Conn) caughtUp(s *subject) {
+// confess tells the followers of subscriptions that were overrun, once all that was not dropped is taken: none is lost then until they are told.
+// It tells whether there are more.
+func (c *Conn) confess() (more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.sub == nil {
-		return
+	for _, s := range c.subjects {
+		if !s.overrun {
+			continue
+		}
+		if n, _, err := s.sub.Pending(); n > 0 && err == nil {
+			more = true
+			continue
+		}
+		s.overrun = false
+		c.lost.Add(1)
+		if s.confirmed == nil {
+			continue
+		}
+		for _, f := range s.followers {
+			f.push(plane.Event{Kind: plane.Disconnected, Err: errFull})
+			f.push(plane.Event{Kind: plane.Connected})
+		}
 	}
-	if n, _, err := s.sub.Pending(); n > 0 && err == nil || !s.overrun.CompareAndSwap(true, false) || s.confirmed == nil {
-		return
-	}
-	c.lost.Add(1)
-	for _, f := range s.followers {
-		f.push(plane.Event{Kind: plane.Disconnected, Err: errFull})
-		f.push(plane.Event{Kind: plane.Connected})
-	}
+	return more
 }
 
 // unfollow takes a follower out, and ends a subscription that nobody needs.

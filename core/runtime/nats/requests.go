@@ -178,7 +178,7 @@ func (c *Conn) Serve(at *discovery.Instance, s plane.Service) (stop func(), err 
 		}
 	})
 	// Whoever finds the instance can reach it: the server knows of the subscription before.
-	if err := nc.FlushTimeout(c.opts.ServerWait); err != nil {
+	if err := nc.FlushTimeout(c.opts.AckTimeout); err != nil {
 		stop()
 		return nil, fmt.Errorf("%w: NATS server %s: %w", plane.ErrNoServer, c.where(), err)
 	}

@@ -48,7 +48,8 @@ type Inlet interface {
 // EventKind says what an Event is.
 type EventKind uint8
 
-// The kinds. After Connected come Arrived, then one Disconnected; a failed attempt is a Disconnected alone.
+// The kinds. After Connected come Arrived, then one Disconnected; a failed attempt is a Disconnected alone. What was on its way when a connection
+// ended, or before the next one is known to be complete, may arrive in between.
 const (
 	Connected EventKind = iota + 1
 	Arrived
