@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/runtime/callhome"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 	"github.com/dynamo-go/dynamo-go/core/runtime/tcp"
 )
 
@@ -22,6 +24,7 @@ type Options struct {
 	Codec       string        // that this process as a worker asks for: discovery.CodecMsgpack, or CodecJSON
 	MaxRequests int           // that this process as a worker has at a time; more are refused as overloaded; 16,384
 	Inhibit     time.Duration // how long a Client leaves an instance alone that could not be reached or broke; 5 s
+	TLS         *secure.TLS   // of requests by tcp and of responses; nil: they are plain
 	TCP         tcp.Options
 	CallHome    callhome.Options
 
@@ -47,6 +50,7 @@ func (o Options) filled() Options {
 	if o.Inhibit == 0 {
 		o.Inhibit = 5 * time.Second
 	}
+	o.TCP.TLS, o.CallHome.TLS = cmp.Or(o.TCP.TLS, o.TLS), cmp.Or(o.CallHome.TLS, o.TLS)
 	return o
 }
 
@@ -63,7 +67,8 @@ func localHost() string {
 
 // OptionsFromEnv reads Dynamo's variables (DYN_TCP_RPC_HOST and _PORT, DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST,
 // DYN_REQUEST_PLANE_CODEC, DYN_TCP_MAX_MESSAGE_SIZE, DYN_TCP_REQUEST_TIMEOUT, DYN_TCP_CONNECT_TIMEOUT, DYN_TCP_POOL_SIZE,
-// DYN_RUNTIME_INHIBITED_DURATION_SECS). Errors: plane.ErrInvalidArgument.
+// DYN_RUNTIME_INHIBITED_DURATION_SECS; DYN_TCP_TLS_CERT_PATH, _KEY_PATH, _CLIENT_CA_CERT_PATH, _CA_CERT_PATH, _SERVER_NAME, _INSECURE,
+// _CLIENT_CERT_PATH, _CLIENT_KEY_PATH and _HANDSHAKE_TIMEOUT_SECS), and the files that they name. Errors: plane.ErrInvalidArgument.
 func OptionsFromEnv(getenv func(string) string) (o Options, err error) {
 	number := func(name string, most int) int {
 		text := getenv(name)
@@ -85,6 +90,16 @@ func OptionsFromEnv(getenv func(string) string) (o Options, err error) {
 	o.TCP.ConnectTimeout = time.Duration(number("DYN_TCP_CONNECT_TIMEOUT", 3600)) * time.Second
 	o.TCP.HostConns = number("DYN_TCP_POOL_SIZE", 1000)
 	o.Inhibit = time.Duration(number("DYN_RUNTIME_INHIBITED_DURATION_SECS", 3600)) * time.Second
+	tls := func(name string) string { return getenv("DYN_TCP_TLS_" + name) }
+	shake := time.Duration(number("DYN_TCP_TLS_HANDSHAKE_TIMEOUT_SECS", 3600)) * time.Second
+	secured, invalid := secure.Load(secure.Files{
+		Cert: tls("CERT_PATH"), Key: tls("KEY_PATH"), ClientCA: tls("CLIENT_CA_CERT_PATH"),
+		CA: tls("CA_CERT_PATH"), ServerName: tls("SERVER_NAME"), Insecure: secure.Truthy(tls("INSECURE")),
+		ClientCert: tls("CLIENT_CERT_PATH"), ClientKey: tls("CLIENT_KEY_PATH"),
+	}, shake)
+	if o.TLS = secured; invalid != nil {
+		err = fmt.Errorf("%w: DYN_TCP_TLS_*: %w", plane.ErrInvalidArgument, invalid)
+	}
 	switch codec := getenv("DYN_REQUEST_PLANE_CODEC"); codec {
 	case "", discovery.CodecMsgpack, discovery.CodecJSON:
 		o.Codec = codec

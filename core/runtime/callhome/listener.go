@@ -114,17 +114,17 @@ func (l *Listener) admit(c net.Conn) {
 // greet reads the subject, and hands the connection to who expects it.
 func (l *Listener) greet(raw net.Conn) {
 	defer l.half.Add(-1)
-	c, err := l.opts.TLS.Server(raw)
-	if err != nil {
-		l.strange.Add(1)
-		l.drop(raw)
-		return
-	}
-	_ = c.SetReadDeadline(time.Now().Add(l.opts.HandshakeTimeout))
-	r := bufio.NewReaderSize(c, 4<<10)
-	const most = 4 << 10
-	var h handshake
+	c, h := raw, handshake{}
+	var r *bufio.Reader
 	err := owned.Try(func() error {
+		secured, err := l.opts.TLS.Server(raw)
+		if err != nil {
+			return err
+		}
+		c = secured
+		_ = c.SetReadDeadline(time.Now().Add(l.opts.HandshakeTimeout))
+		r = bufio.NewReaderSize(c, 4<<10)
+		const most = 4 << 10
 		header, body, err := plane.NewReader(r, most).Read()
 		if err == nil && len(body) == 0 {
 			err = json.Unmarshal(header, &h)

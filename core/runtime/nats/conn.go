@@ -12,6 +12,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
 
@@ -21,12 +22,12 @@ type Conn struct {
 	opts    Options
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running owned.Group
 	wake    chan struct{} // of keep
 
 	acks acks
 
-	reconnects, slow, panics, strange, lost atomic.Uint64
+	reconnects, slow, strange, lost atomic.Uint64
 
 	mu       sync.Mutex // guards the rest
 	closed   bool
@@ -81,7 +82,7 @@ func Connect(o Options) (*Conn, error) {
 	with.CustomDialer = dialer{c}
 	c.acks.init()
 	c.running.Go(func() { c.make(with) })
-	c.running.Go(c.keep)
+	c.running.Keep(c.ctx.Done(), c.keep)
 	return c, nil
 }
 
@@ -228,7 +229,6 @@ type Stats struct {
 	Slow       uint64 // times that a subscription could not keep up, and messages were dropped
 	Lost       uint64 // times that a publisher's followers were told that messages were lost
 	Strange    uint64 // messages that are no events, or of publishers that nobody follows
-	Panics     uint64
 }
 
 // Stats counts.
@@ -236,7 +236,7 @@ func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	connected := c.session != nil
 	c.mu.Unlock()
-	return Stats{connected, c.reconnects.Load(), c.slow.Load(), c.lost.Load(), c.strange.Load(), c.panics.Load()}
+	return Stats{connected, c.reconnects.Load(), c.slow.Load(), c.lost.Load(), c.strange.Load()}
 }
 
 // Close ends everything. What was published just before is sent, if it can be within a moment. It is idempotent.
@@ -263,12 +263,5 @@ func (c *Conn) Close() {
 	c.mu.Unlock()
 	for _, s := range subjects {
 		s.close()
-	}
-}
-
-// guard counts a panic of what another package has us call, so that the process lives.
-func (c *Conn) guard() {
-	if recover() != nil {
-		c.panics.Add(1)
 	}
 }

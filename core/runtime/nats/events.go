@@ -9,6 +9,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -242,7 +243,7 @@ func (c *Conn) subscribe(nc *client.Conn, s *subject) error {
 	if s.sub != nil || c.subjects[s.name] != s {
 		return nil
 	}
-	sub, err := nc.Subscribe(s.name, func(m *client.Msg) { c.arrived(s, m) })
+	sub, err := nc.Subscribe(s.name, func(m *client.Msg) { owned.Do(func() { c.arrived(s, m) }) })
 	if err == nil {
 		_ = sub.SetPendingLimits(16*c.opts.MaxPendingMessages, c.opts.MaxPendingBytes)
 		s.sub = sub
@@ -252,7 +253,6 @@ func (c *Conn) subscribe(nc *client.Conn, s *subject) error {
 
 // arrived hands a message to who follows its publisher.
 func (c *Conn) arrived(s *subject, m *client.Msg) {
-	defer c.guard()
 	e, err := wire.DecodeEnvelope(m.Data)
 	if err != nil {
 		c.strange.Add(1)
@@ -337,7 +337,7 @@ type follower struct {
 	stop      chan struct{}
 	once      sync.Once
 	wake      chan struct{}
-	running   sync.WaitGroup
+	running   owned.Group
 
 	mu    sync.Mutex // guards the rest
 	queue []plane.Event

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -159,8 +160,10 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, router.Send(ctx, mute, begun), "who answers has it")
 	o.AckTimeout = 20 * time.Millisecond
 	require.ErrorIs(t, connect(t, o).Send(ctx, mute, message("")), plane.ErrTimeout)
-	require.ErrorIs(t, connect(t, o).Send(ctx, at, message("panic")), plane.ErrTimeout)
-	require.EqualValues(t, 1, worker.Stats().Panics)
+	faults := owned.Faults()
+	leaktest.Faults(1)
+	require.ErrorIs(t, connect(t, o).Send(ctx, at, message("panic")), plane.ErrUnavailable)
+	require.EqualValues(t, faults+1, owned.Faults())
 
 	stop()
 	stop()

@@ -12,6 +12,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 )
@@ -195,7 +196,7 @@ func (c *Conn) listen(nc *client.Conn, subject string, s plane.Service) (*client
 	case c.served[subject] != nil:
 		return nil, fmt.Errorf("%w: %s is served already", plane.ErrInvalidArgument, subject)
 	}
-	sub, err := nc.QueueSubscribe(subject, queue, func(m *client.Msg) { c.handle(nc, s, m) })
+	sub, err := nc.QueueSubscribe(subject, queue, func(m *client.Msg) { owned.Do(func() { handle(nc, s, m) }) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", plane.ErrCannotConnect, err)
 	}
@@ -204,9 +205,8 @@ func (c *Conn) listen(nc *client.Conn, subject string, s plane.Service) (*client
 	return sub, nil
 }
 
-func (c *Conn) handle(nc *client.Conn, s plane.Service, m *client.Msg) {
-	defer c.guard()
-	why := s.Take(m.Data)
+func handle(nc *client.Conn, s plane.Service, m *client.Msg) {
+	why := owned.Try(func() error { return s.Take(m.Data) })
 	if m.Reply != "" {
 		_ = nc.Publish(m.Reply, []byte(plane.Refusal(why))) // a caller that hears nothing asks another
 	}
