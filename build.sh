@@ -305,7 +305,7 @@ cmd_bench() {
 	case " $* " in *" --help "* | *" -h "*) exec "$build/bench/bench" --help ;; esac
 	local rows python=()
 	rows=$("$build/bench/bench" --list "$@")
-	if grep -q '^python ' <<<"$rows"; then
+	if grep -qE '^(python|runtime) ' <<<"$rows"; then
 		install_package
 		[[ -x $build/bench/wheel/bin/python ]] || python3 -m venv "$build/bench/wheel"
 		"$build/bench/wheel/bin/pip" install -q "$WHEEL"

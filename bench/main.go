@@ -79,6 +79,9 @@ func run(args []string, out, progress io.Writer) error {
 	if p.self, err = os.Executable(); err != nil {
 		return err
 	}
+	if err := os.Setenv("DGO_BENCH", p.self); err != nil { // Python sides have workers of it
+		return err
+	}
 	r := runner{programs: p, rounds: max(1, *rounds), progress: progress}
 	done, err := r.all(chosen)
 	done = slices.DeleteFunc(done, func(c comparison) bool {

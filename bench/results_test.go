@@ -99,7 +99,7 @@ func TestRowsAreWellFormed(t *testing.T) {
 		require.False(t, seen[r.name], r.name)
 		seen[r.name] = true
 		require.NotEmpty(t, r.work)
-		require.Contains(t, []string{"ns", "ns/block", "B"}, r.unit)
+		require.Contains(t, []string{"ns", "ns/block", "ns/token", "B"}, r.unit)
 		if _, ok := scripts[r.situation]; !ok {
 			require.Contains(t, prepare, r.situation)
 		}

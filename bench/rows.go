@@ -32,6 +32,7 @@ const (
 	python       = "python"        // an index and a router without a runtime
 	pythonRouter = "python_router" // KvRouter, which has workers of a runtime
 	pythonStream = "python_stream" // a mock engine
+	pythonServed = "python_served" // KvRouter, which sends requests to workers of another process
 	pythonImport = "python_import" // nothing: each sample is a new process
 	pythonSize   = "python_size"   // wheels, and what they install
 )
@@ -41,6 +42,7 @@ var scripts = map[string]struct{ ours, theirs []string }{
 	python:       {[]string{"bench/python_best_worker.py", "--serve"}, []string{"bench/python_wheel.py"}},
 	pythonRouter: {[]string{"bench/python_router.py"}, []string{"bench/python_router_wheel.py"}},
 	pythonStream: {ours: []string{"bench/python_stream.py"}},
+	pythonServed: {[]string{"bench/python_generate.py", "ours"}, []string{"bench/python_generate.py", "wheel"}},
 	pythonImport: {[]string{"bench/python_import.py", "ours"}, []string{"bench/python_import.py", "wheel"}},
 	pythonSize:   {[]string{"bench/python_size.py", "dynamo-go", "build/bench/wheels"}, []string{"bench/python_size.py", "ai-dynamo-runtime", "build/bench/wheels"}},
 }
@@ -49,7 +51,7 @@ var scripts = map[string]struct{ ours, theirs []string }{
 var compared = map[string]bool{"share64": true, "share1": true, "share512": true}
 
 // atMost bounds the rounds of what takes long or does not vary.
-var atMost = map[string]int{"writes_5M": 3, "memory_unique": 3, "memory_share512": 1, "decide": 3, pythonSize: 1}
+var atMost = map[string]int{"writes_5M": 3, "memory_unique": 3, "memory_share512": 1, "decide": 3, pythonServed: 3, "runtime": 3, pythonSize: 1}
 
 var rows = []row{
 	{part: "index", name: "match_256_share64", unit: "ns", work: "256 block hashes, all held by 64 workers",
@@ -190,6 +192,14 @@ var rows = []row{
 		situation: pythonSize, measure: "wheel", peers: []peer{dynamo}},
 	{part: "python", name: "installed_size", unit: "B", work: "what it installs, without what it depends on",
 		situation: pythonSize, measure: "installed", peers: []peer{dynamo}},
+	{part: "runtime", name: "generate_tokens_per_cpu", unit: "ns/token", work: "CPU time of a token, 2,000 streams at once, from Python",
+		situation: pythonServed, measure: "streams", peers: []peer{dynamo}},
+	{part: "runtime", name: "generate_overhead", unit: "ns", work: "what KvRouter.generate takes longer than Client.direct, from Python",
+		situation: pythonServed, measure: "overhead", peers: []peer{dynamo}},
+	{part: "runtime", name: "generate_tokens_per_cpu_go", unit: "ns/token", work: "the first of these in Go",
+		situation: "runtime", measure: "streams"},
+	{part: "runtime", name: "generate_overhead_go", unit: "ns", work: "the second in Go",
+		situation: "runtime", measure: "overhead"},
 	{part: "c", name: "c_call_overhead", unit: "ns", work: "a call from C, less the same call in Go",
 		situation: "c", measure: "call"},
 	{part: "c", name: "c_best_worker_overhead", unit: "ns", work: "best_worker from C, less the same in Go",
