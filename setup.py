@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import time
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import CCompilerError, SetupError
 
 HEADER = Path("include/dynamo_go.h")
@@ -86,6 +91,30 @@ class BuildNative(build_ext):
         shutil.copy(library, target)
 
 
+class Source(sdist):
+    """The sdist, byte for byte the same from the same sources: times are SOURCE_DATE_EPOCH, nobody owns anything."""
+
+    def make_archive(self, base_name: str, format: str, *rest: Any, base_dir: str = "", **owner: Any) -> str:
+        """Pack a folder."""
+        made = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+            info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            info.mtime = made
+            info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
+            return info
+
+        archive = f"{base_name}.tar.gz"
+        with (
+            open(archive, "wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=made) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,  # type: ignore[arg-type]
+        ):
+            tar.add(base_dir, filter=plain)  # in the order of names
+        return archive
+
+
 def version() -> str:
     """Read the version from its one source."""
     found = re.search(r'#define DGO_VERSION "([^"]+)"', HEADER.read_text())
@@ -106,5 +135,5 @@ setup(
             libraries=["dl"],
         )
     ],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "sdist": Source},
 )

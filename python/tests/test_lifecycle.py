@@ -51,6 +51,8 @@ router.add_worker(1)
 publisher = _native.Publisher(json.dumps({"worker_id": 1, "block_size": 16, "kv_events": "tcp://127.0.0.1:0"}))
 reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
 stream = engine._native.generate([1, 2], "{}")
+member = _native.Runtime('{"discovery":"mem"}')
+routed = _native.Router(16, None, None, member, "a.b.c")
 rest = [None, None, False, None, None, None, None, None, None, None, 0, None, None, None, 0.0, None]
 given = {
     ("Router", "add_worker"): [1, 0, 1, None, None, None, None, None, None, None, (), (), None],
@@ -67,9 +69,13 @@ given = {
     ("RadixTree", "find_matches"): [[1]], ("RadixTree", "remove_worker"): [1],
     ("Publisher", "stored"): [0, [1] * 16, [1], 16, None, False, None, None, None], ("Publisher", "removed"): [0, [1]],
     ("Publisher", "cleared"): [0], ("Mocker", "generate"): [[1], "{}"], ("Stream", "take"): [0], ("Stream", "cancel"): [True],
-    ("EventReader", "next"): [0],
+    ("EventReader", "next"): [0], ("Runtime", "serve"): ["a.b.c", None], ("Runtime", "listed"): [1, True],
+    ("Runtime", "model"): ["a.b.c", 1, "{}"], ("Runtime", "answer"): [1, None], ("Runtime", "finish"): [1, None],
+    ("Runtime", "client"): ["a.b.c"], ("Runtime", "instances"): [1], ("Runtime", "call"): [1, None, None],
+    ("Runtime", "more"): [1, 1], ("Runtime", "cancel"): [1, True], ("Runtime", "end"): [1, True],
+    ("Runtime", "load"): ["a.b.c", "{}"],
 }
-objects = [router._native, tree._native, engine._native, publisher, reader, stream]
+objects = [router._native, tree._native, engine._native, publisher, reader, stream, routed, member]
 skipped = {("EventReader", "state")}  # says what it has seen
 calls = {}
 for o in objects:
@@ -82,6 +88,7 @@ functions = {
     "config_check": ["{}"], "Router": [16, None, None], "RadixTree": [], "Mocker": [None],
     "EventReader": ["tcp://127.0.0.1:1", None, None],
     "Publisher": [json.dumps({"worker_id": 1, "block_size": 16, "kv_events": "tcp://127.0.0.1:0"})],
+    "Runtime": ['{"discovery":"mem"}'],
 }
 for name, arguments in functions.items():
     calls["", name] = (getattr(_native, name), arguments)
@@ -107,10 +114,13 @@ def test_every_call_in_a_forked_child_is_refused_and_the_parent_goes_on() -> Non
         + """
 child = os.fork()
 if child == 0:
+    for name in ("cancel", "end"):  # what cleans up does so in silence
+        call, arguments = calls.pop(("Runtime", name))
+        assert call(*arguments) is None
     wrong = outcomes(ForkError)
     sys.stdout.write(f"{wrong}")
     sys.stdout.flush()
-    del router, tree, engine, publisher, reader, stream
+    del router, tree, engine, publisher, reader, stream, routed, member
     os._exit(len(wrong))
 assert os.waitpid(child, 0)[1] == 0
 assert len(calls) > 50
@@ -129,7 +139,10 @@ def test_every_call_after_close_is_refused_and_closing_again_is_fine() -> None:
 for o in objects:
     o.close()
     o.close()
-calls = {n: c for n, c in calls.items() if n[0] and n[1] != "close"}
+told = {("Runtime", name) for name in ("fd", "take")}  # by which the end of a runtime is told
+over = {("Runtime", name) for name in ("more", "cancel", "end")}  # of what has ended: nothing
+calls = {n: c for n, c in calls.items() if n[0] and n[1] != "close" and n not in told | over}
+assert member.take() is None
 print([row for row in outcomes(Closed)])
 """
     )

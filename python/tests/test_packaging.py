@@ -41,6 +41,15 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source
 
 
+def test_sdist_is_the_same_from_the_same_sources(tmp_path: Path) -> None:
+    sums = set()
+    for name in ("first", "second"):
+        assert build("sdist", ROOT, tmp_path / name).returncode == 0
+        (archive,) = (tmp_path / name).glob("*.tar.gz")
+        sums.add(hashlib.sha256(archive.read_bytes()).hexdigest())
+    assert len(sums) == 1
+
+
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from the sdist."""
