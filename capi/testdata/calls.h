@@ -64,7 +64,7 @@ static void new_publisher(void) {
 static void new_radix_tree(void) { STATUS(DGO_OK, dgo_radix_tree_new(&radix_tree.live, NULL)); }
 
 static void new_stream(void) {
-  const char *options = "{\"max_tokens\":400000,\"response_buffer_size\":1000}";
+  const char *options = "{\"max_tokens\":40000,\"response_buffer_size\":1000}";
   STATUS(DGO_OK, dgo_stream_close(stream.live, NULL));
   STATUS(DGO_OK, dgo_mocker_generate(mocker.live, tokens, 8, options, strlen(options), &stream.live, NULL));
 }
@@ -317,7 +317,7 @@ static void in_child(void) {
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3 || argc == 5);
+  CHECK(argc == 3 || argc == 5 || argc == 6);
   begin(argv[1]);
   if (strcmp(argv[2], "fork") == 0) {
     in_child();
@@ -325,6 +325,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   for (const function *f = functions; f->name != NULL; f++) {
+    if (argc == 6 && strstr(f->name, argv[5]) == NULL) continue;
     if (argc == 3)
       abuse(f);
     else
