@@ -98,7 +98,7 @@ install_package() {
 cmd_lib() {
 	need_go; mkdir -p "$build"
 	step "build/libdynamo_go.so"
-	go build -trimpath -buildmode=c-shared -ldflags='-s -w -buildid=' -o "$build/libdynamo_go.so" ./capi
+	go build -tags=grpcnotrace -trimpath -buildmode=c-shared -ldflags='-s -w -buildid=' -o "$build/libdynamo_go.so" ./capi
 	rm -f "$build/libdynamo_go.h" # cgo's own header; the contract is include/dynamo_go.h
 	cp include/dynamo_go.h include/dynamo_go.hpp "$build/"
 	ls -l "$build/libdynamo_go.so" "$build/dynamo_go.h"

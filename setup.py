@@ -82,7 +82,9 @@ class BuildNative(build_ext):
         scratch.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         library = scratch / target.name
-        command = [go, "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="]
+        # grpcnotrace: gRPC's trace pages bring templates, and with them every method there is: 4 MB.
+        command = [go, "build", "-buildmode=c-shared", "-tags=grpcnotrace", "-trimpath", "-buildvcs=false"]
+        command += ["-ldflags=-s -w -buildid="]
         environment = {**os.environ, "CGO_ENABLED": "1"}
         try:
             subprocess.run([*command, "-o", str(library), "./capi"], check=True, env=environment)

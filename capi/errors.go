@@ -98,6 +98,7 @@ var statuses = []struct {
 	{discovery.ErrInvalid, C.DGO_INVALID_ARGUMENT},
 	{discovery.ErrExists, C.DGO_INVALID_ARGUMENT},
 	{discovery.ErrNotFound, C.DGO_REQUEST_NOT_FOUND},
+	{discovery.ErrUnreachable, C.DGO_CANNOT_CONNECT},
 	{discovery.ErrUnavailable, C.DGO_FILE_ERROR},
 	{discovery.ErrClosed, C.DGO_CLOSED},
 }

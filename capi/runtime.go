@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/etcd"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 	"github.com/dynamo-go/dynamo-go/core/runtime/kvsource"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -122,6 +124,7 @@ func (c *runtimeConfig) open() (*mailbox.Mailbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Discovery = cmp.Or(c.Discovery, getenv("DYN_DISCOVERY_BACKEND"), "file")
 	var store discovery.Store
 	switch c.Discovery {
 	case "mem":
@@ -136,8 +139,17 @@ func (c *runtimeConfig) open() (*mailbox.Mailbox, error) {
 		if store, err = file.Open(c.Path, file.Options{}); err != nil {
 			return nil, err
 		}
+	case "etcd":
+		o, err := etcd.OptionsFromEnv(getenv)
+		if err != nil {
+			return nil, err
+		}
+		o.Background = true // no call waits for a server
+		if store, err = etcd.Open(o); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, fmt.Errorf("%w: discovery=%q, expected \"file\" or \"mem\"", errArgument, c.Discovery)
+		return nil, fmt.Errorf("%w: discovery=%q, expected \"file\", \"etcd\" or \"mem\"", errArgument, c.Discovery)
 	}
 	return mailbox.New(runtime.New(store, options), func(err error) uint32 { return uint32(statusOf(err)) }), nil
 }
@@ -151,7 +163,7 @@ func dgo_go_runtime_new(p *C.char, n C.size_t, result *C.dgo_runtime, notices *C
 		if err := out(notices, "notices"); err != nil {
 			return err
 		}
-		c := runtimeConfig{Discovery: "file"}
+		c := runtimeConfig{}
 		if err := fields(p, n, "config", true, &c); err != nil {
 			return err
 		}
@@ -172,15 +184,26 @@ func dgo_go_runtime_new(p *C.char, n C.size_t, result *C.dgo_runtime, notices *C
 	})
 }
 
+type runtimeInfo struct {
+	ID        uint64 `json:"id"`
+	Connected bool   `json:"connected"`
+	Error     string `json:"error,omitempty"`
+}
+
 //export dgo_go_runtime_info
 func dgo_go_runtime_info(h C.dgo_runtime, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
 	return runtimeCall(h, e, func(m *mailbox.Mailbox) error {
 		if err := checkBuffer(b, "info"); err != nil {
 			return err
 		}
-		return giveJSON(b, struct {
-			ID uint64 `json:"id"`
-		}{m.Runtime().ID()})
+		info := runtimeInfo{ID: m.Runtime().ID(), Connected: true}
+		if remote, ok := m.Runtime().Store().(discovery.Remote); ok {
+			connected, err := remote.Reach()
+			if info.Connected = connected; err != nil {
+				info.Error = err.Error()
+			}
+		}
+		return giveJSON(b, info)
 	})
 }
 

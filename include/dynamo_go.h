@@ -364,21 +364,6 @@ dgo_status dgo_router_free(dgo_router router, const char *request_id, size_t req
 dgo_status dgo_router_add_output_block(dgo_router router, const char *request_id, size_t request_id_size, int64_t n,
                                        const double *decay_fraction, dgo_error *error);
 
-/* dgo_router_report_cached_tokens: how many tokens of a booked request's prompt its engine found in its cache ("cached_tokens" of a usage), at any
- * time from its decision on, also when it was freed. The first report counts. Without effect where record_decisions of the configuration is 0.
- *   cached_tokens  [in]  at least 0; more than the prompt has counts as all of it.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (the latest decisions have no such request). */
-dgo_status dgo_router_report_cached_tokens(dgo_router router, const char *request_id, size_t request_id_size, int64_t cached_tokens,
-                                           dgo_error *error);
-
-/* dgo_router_decisions: the latest decisions that chose a rank, as many as record_decisions of the configuration says.
- *   after      [in]  only those with a higher number; 0 for all.
- *   decisions  [out] JSON array, oldest first, of objects: number (from 1 on), at (Unix seconds), request_id (null: nothing was booked), worker_id,
- *                    dp_rank, prompt_tokens, predicted_cached_tokens (what the rank holds of the prompt, as far as the router knows),
- *                    actual_cached_tokens (dgo_router_report_cached_tokens, or by itself of a request of dgo_router_generate; null: not reported).
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
-dgo_status dgo_router_decisions(dgo_router router, uint64_t after, dgo_buffer *decisions, dgo_error *error);
-
 /* What a rank would be busy with if it got the prompt. */
 typedef struct dgo_potential_load {
   uint64_t worker_id;
@@ -781,18 +766,19 @@ typedef struct dgo_notice {
 
 /* dgo_runtime_new: join a deployment.
  *   config   [in]  JSON object, config_size bytes, all fields optional:
- *                  discovery    "file" (the default) or "mem": nobody else is there.
+ *                  discovery    "file", "etcd", or "mem": nobody else is there. Otherwise DYN_DISCOVERY_BACKEND, or "file".
  *                  path         the directory of "file"; otherwise DYN_FILE_KV, or dynamo_store_kv among temporary files.
  *                  environment  object with Dynamo's variables, to be read instead of the process's: DYN_TCP_RPC_HOST and _PORT,
- *                               DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST, DYN_REQUEST_PLANE_CODEC, ...
- *                  Unknown fields are refused.
+ *                               DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST, DYN_REQUEST_PLANE_CODEC, ...; of "etcd" ETCD_ENDPOINTS, ETCD_AUTH_USERNAME, ...
+ *                  Unknown fields are refused. No call waits for etcd for longer than 50 ms: what it has not got by then it gets later.
  *   runtime  [out] the handle; close it with dgo_runtime_close.
  *   notices  [out] the stream of notices, closed by dgo_stream_close. It ends when the runtime is closed.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR (the directory cannot be used) | DGO_OVERLOADED (too many handles). */
 dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices, dgo_error *error);
 
 /* dgo_runtime_info: who this process is.
- *   info  [out] JSON object: id (that of its instances).
+ *   info  [out] JSON object: id (that of its instances); connected (false: etcd is not within reach); error, if there is one: why it is not,
+ *               after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a first connection, or at once after that, or what it refuses.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error);
 

@@ -9,5 +9,4 @@ package tally
 type Snapshot struct {
 	Decisions DecisionCounts
 	Events    EventCounts
-	Hits      Hits
 }

@@ -67,7 +67,6 @@ var imports = map[string][]string{
 	"core/internal/dynamotest":         {},
 	"core/engine":                      {"core/internal/rawhttp"},
 	"core/engineworker":                {"core/engine", "core/fleet", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/kvsource", "core/runtime/plane", "core/wire", "core/zmq"},
-	"core/serve":                       {"core/block", "core/engine", "core/fleet", "core/internal/owned", "core/metrics", "core/router", "core/stream"},
 	"core/fleet":                       {"core/engine", "core/router", "core/zmq"},
 	"core/runtime":                     {"core/runtime/callhome", "core/runtime/discovery", "core/runtime/plane", "core/runtime/secure", "core/runtime/tcp", "core/wire"},
 	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/runtime/plane", "core/wire", "core/worker", "core/zmq"},
@@ -77,6 +76,7 @@ var imports = map[string][]string{
 	"core/mailbox":                     {"core/index", "core/kvrouter", "core/publish", "core/relay", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire"},
 	"core/runtime/discovery":           {},
 	"core/runtime/discovery/file":      {"core/runtime/discovery"},
+	"core/runtime/discovery/etcd":      {"core/runtime/discovery"},
 	"core/runtime/discovery/storetest": {"core/runtime/discovery"},
 	"core/runtime/plane":               {"core/runtime/discovery", "core/wire"},
 	"core/runtime/nats":                {"core/runtime/discovery", "core/runtime/plane", "core/runtime/secure", "core/wire"},
@@ -87,7 +87,7 @@ var imports = map[string][]string{
 	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":                     {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
-	"capi":                             {"core/block", "core/event", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
+	"capi":                             {"core/block", "core/event", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
 }
 
 // common is what every package may import, but those that own no goroutine have no use for it.
@@ -101,12 +101,15 @@ var libraries = map[string][]string{
 	"github.com/prometheus":          {"core/metrics/collector"},
 	"go.yaml.in/yaml":                {"core/fleet", "core/queue"},
 	"github.com/zeebo/xxh3":          {"core/internal/xxh3", "core/block"},
-	"github.com/valyala/fasthttp":    {"core/internal/rawhttp", "core/serve"},
+	"github.com/valyala/fasthttp":    {"core/internal/rawhttp"},
 	"golang.org/x/sys/cpu":           {"core/internal/xxh3", "core/schedule"},
 	"github.com/fsnotify/fsnotify":   {"core/runtime/discovery/file", "core/stream"},
+	"golang.org/x/sys/unix":          {"core/runtime/discovery/file", "core/stream"},
 	"github.com/nats-io":             {"core/runtime/nats"},
-	"golang.org/x/sys/unix":          {"core/runtime/discovery/file", "core/serve", "core/stream"},
 	"golang.org/x/sync":              {"core/feed", "core/runtime/tcp"},
+	"go.etcd.io/etcd":                {"core/runtime/discovery/etcd"},
+	"google.golang.org/grpc":         {"core/runtime/discovery/etcd"},
+	"go.uber.org/zap":                {"core/runtime/discovery/etcd"},
 	"github.com/stretchr/testify":    {"core/index/indextest", "core/internal/dynamotest", "core/internal/enginetest", "core/internal/servertest", "core/runtime/discovery/storetest"},
 	"C":                              {"capi"},
 }

@@ -6,5 +6,5 @@
 // the process does: it is deleted by Close, and expires if the process dies. A View shows all that is under a prefix, always the newest state
 // rather than each change: who looks late sees less often, and nothing waits in a queue.
 //
-// Stores: Memory, for one process; package discovery/file, for the processes of a machine.
+// Stores: Memory, for one process; package discovery/file, for the processes of a machine; package discovery/etcd, for many machines.
 package discovery

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -16,6 +17,8 @@ var (
 	ErrNotFound = errors.New("no such record")
 	// ErrUnavailable: the store cannot be read or written now.
 	ErrUnavailable = errors.New("discovery is not available")
+	// ErrUnreachable: the server that keeps the records does not answer, or refuses. It is an ErrUnavailable.
+	ErrUnreachable = fmt.Errorf("%w", ErrUnavailable)
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("discovery is closed")
 )
@@ -34,6 +37,14 @@ type Store interface {
 	Watch(bucket, prefix string) (*View, error)
 	// Close deletes what was created and ends all views. It is idempotent.
 	Close() error
+}
+
+// Remote is a Store whose records a server keeps.
+type Remote interface {
+	Store
+	// Reach tells whether the server is within reach now. The error says why it is not, once it has not been for longer than it may, or
+	// what it refuses.
+	Reach() (connected bool, err error)
 }
 
 // View shows the records under a prefix. Its owner reads; the store that made it calls Update. It is safe for concurrent use.
