@@ -82,7 +82,8 @@ var right = map[string]string{
 
 var around = map[string][2]string{
 	"dgo_router_mark_prefill_complete": {"book", "unbook"}, "dgo_router_free": {"book", "unbook"}, "dgo_router_add_output_block": {"book", "unbook"},
-	"dgo_router_remove_worker": {"add_2", "NULL"}, "dgo_router_wait": {"served", "idle"}, "dgo_router_cancel": {"wait_one", "idle"},
+	"dgo_router_report_cached_tokens": {"book", "unbook"},
+	"dgo_router_remove_worker":        {"add_2", "NULL"}, "dgo_router_wait": {"served", "idle"}, "dgo_router_cancel": {"wait_one", "idle"},
 	"dgo_stream_next": {"more", "NULL"}, "dgo_router_close": {"renew", "NULL"}, "dgo_stream_close": {"renew", "NULL"},
 	"dgo_mocker_close": {"renew", "NULL"}, "dgo_publisher_close": {"renew", "NULL"}, "dgo_radix_tree_close": {"renew", "NULL"},
 	"dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},

@@ -137,3 +137,13 @@ func dgo_go_router_add_output_block(h C.dgo_router, p *C.char, size C.size_t, n 
 		return r.AddOutputBlock(id, int(n), fraction)
 	})
 }
+
+//export dgo_go_router_report_cached_tokens
+func dgo_go_router_report_cached_tokens(h C.dgo_router, p *C.char, size C.size_t, tokens C.int64_t, e *C.dgo_error) C.dgo_status {
+	return booked(h, p, size, e, func(r *router.Router, id string) error { return r.ReportCachedTokens(id, int64(tokens)) })
+}
+
+//export dgo_go_router_decisions
+func dgo_go_router_decisions(h C.dgo_router, after C.uint64_t, b *C.dgo_buffer, e *C.dgo_error) C.dgo_status {
+	return routerJSON(h, b, "decisions", e, func(r *router.Router) (any, error) { return r.Decisions(uint64(after)) })
+}

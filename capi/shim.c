@@ -209,6 +209,18 @@ PUBLIC dgo_status dgo_router_add_output_block(dgo_router router, const char *req
                                         OBJECT(double, decay_fraction), error);
 }
 
+PUBLIC dgo_status dgo_router_report_cached_tokens(dgo_router router, const char *request_id, size_t request_id_size,
+                                                  int64_t cached_tokens, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_report_cached_tokens(router, ARRAY(char, request_id, request_id_size), request_id_size, cached_tokens,
+                                            error);
+}
+
+PUBLIC dgo_status dgo_router_decisions(dgo_router router, uint64_t after, dgo_buffer *decisions, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_router_decisions(router, after, OBJECT(dgo_buffer, decisions), error);
+}
+
 PUBLIC dgo_status dgo_router_get_potential_loads(dgo_router router, const uint32_t *tokens, size_t n_tokens,
                                                  const dgo_request *request, dgo_potential_load *rows, size_t row_size,
                                                  size_t capacity, size_t *count, dgo_error *error) {

@@ -364,6 +364,21 @@ dgo_status dgo_router_free(dgo_router router, const char *request_id, size_t req
 dgo_status dgo_router_add_output_block(dgo_router router, const char *request_id, size_t request_id_size, int64_t n,
                                        const double *decay_fraction, dgo_error *error);
 
+/* dgo_router_report_cached_tokens: how many tokens of a booked request's prompt its engine found in its cache ("cached_tokens" of a usage), at any
+ * time from its decision on, also when it was freed. The first report counts. Without effect where record_decisions of the configuration is 0.
+ *   cached_tokens  [in]  at least 0; more than the prompt has counts as all of it.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (the latest decisions have no such request). */
+dgo_status dgo_router_report_cached_tokens(dgo_router router, const char *request_id, size_t request_id_size, int64_t cached_tokens,
+                                           dgo_error *error);
+
+/* dgo_router_decisions: the latest decisions that chose a rank, as many as record_decisions of the configuration says.
+ *   after      [in]  only those with a higher number; 0 for all.
+ *   decisions  [out] JSON array, oldest first, of objects: number (from 1 on), at (Unix seconds), request_id (null: nothing was booked), worker_id,
+ *                    dp_rank, prompt_tokens, predicted_cached_tokens (what the rank holds of the prompt, as far as the router knows),
+ *                    actual_cached_tokens (dgo_router_report_cached_tokens, or by itself of a request of dgo_router_generate; null: not reported).
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_router_decisions(dgo_router router, uint64_t after, dgo_buffer *decisions, dgo_error *error);
+
 /* What a rank would be busy with if it got the prompt. */
 typedef struct dgo_potential_load {
   uint64_t worker_id;

@@ -113,6 +113,8 @@ static void with(dgo_router router, dgo_status want) {
   STATUS(want, dgo_router_health(router, &buffer, NULL));
   STATUS(want, dgo_router_stats(router, &buffer, NULL));
   STATUS(want, dgo_router_metrics(router, &buffer, NULL));
+  STATUS(want, dgo_router_decisions(router, 0, &buffer, NULL));
+  STATUS(want, dgo_router_report_cached_tokens(router, "a", 1, 1, NULL));
   STATUS(want, dgo_router_replicate(router, "{}", 2, &buffer, NULL));
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/rawhttp"
 )
@@ -57,11 +58,24 @@ func (c *Config) own() (lines []byte) {
 	return lines
 }
 
-// Overrides tells whether the configuration has a header of this name, which then takes the place of a caller's. The name is in canonical form.
-func (e *Engine) Overrides(name string) bool { _, ok := e.cfg.Header[name]; return ok }
+// Own adds a caller's headers, lines as above, but for those that the configuration has, and the rank's. Names are in canonical form.
+func (e *Engine) Own(to, lines []byte) []byte {
+	for len(lines) > 0 {
+		end := bytes.IndexByte(lines, '\n') + 1
+		if end == 0 {
+			end = len(lines)
+		}
+		name, _, _ := bytes.Cut(lines[:end], []byte{':'})
+		if _, ours := e.cfg.Header[string(name)]; !ours && string(name) != rankHeader {
+			to = append(to, lines[:end]...)
+		}
+		lines = lines[end:]
+	}
+	return to
+}
 
-// ofConnection tells whether a header is about one connection: by its name, or because the header Connection names it.
-func ofConnection(name, named []byte) bool {
+// OfConnection tells whether a header is about one connection: by its name, or because the header Connection names it.
+func OfConnection(name, named []byte) bool {
 	switch string(name) {
 	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length":
 		return true
@@ -121,11 +135,20 @@ func (c *Call) Header(name string) []byte { return c.x.Header.Peek(name) }
 func (c *Call) Headers(f func(name, value []byte)) {
 	named := c.x.Header.Peek("Connection")
 	for name, value := range c.x.Header.All() {
-		if !ofConnection(name, named) {
+		if !OfConnection(name, named) {
 			f(name, value)
 		}
 	}
 }
+
+// Endless tells whether only the connection's end ends the body, so that nobody can tell whether it is complete.
+func (c *Call) Endless() bool { return c.x.Endless() }
+
+// Complete tells whether the body was read to its end.
+func (c *Call) Complete() bool { return c.status != 0 && c.x.Complete() }
+
+// Within bounds the whole of the next call.
+func (c *Call) Within(d time.Duration) { c.x.By = time.Now().Add(d) }
 
 // Read gives what has come of the body, or waits until something does. Errors: io.EOF when it is complete, else as those of Send.
 func (c *Call) Read(p []byte) (int, error) {
@@ -149,7 +172,7 @@ func (c *Call) Cancel() { c.x.Cancel() }
 
 // End ends the call. What has not come is not waited for: the engine is told to stop.
 func (c *Call) End() {
-	whole := c.status != 0 && c.x.Complete()
+	whole := c.Complete()
 	c.x.End()
 	e := c.e
 	if e == nil {

@@ -16,7 +16,7 @@ import (
 // call sends a request, and gives status and body.
 func call(e *engine.Engine, c *engine.Call, path, body string) (int, string, error) {
 	defer c.End()
-	head := append(e.Head(nil, "POST", path), "X-Mine: yes\r\n"...)
+	head := e.Own(e.Head(nil, "POST", path), []byte("X-Mine: yes\r\nAuthorization: mine\r\nX-Data-Parallel-Rank: 9\r\n"))
 	if err := c.Send(e, e.Finish(head, len(body), 3), []byte(body)); err != nil {
 		return 0, "", err
 	}
@@ -34,7 +34,6 @@ func TestCallHandsARequestOnAsItIs(t *testing.T) {
 		fmt.Fprintf(w, "%s %s %s %s %s %s", r.Method, r.RequestURI, r.Header.Get("X-Mine"), r.Header.Get("Authorization"), r.Header.Get("X-Data-Parallel-Rank"), body)
 	})
 	e := open(t, s.URL+"/at", func(c *engine.Config) { c.Header, c.DPSize = http.Header{"Authorization": {"Bearer x"}}, 4 })
-	require.True(t, e.Overrides("Authorization"))
 	var c engine.Call
 	for range 3 {
 		status, body, err := call(e, &c, "/v1/x?q=1", "hello")
@@ -92,6 +91,9 @@ func TestCallCountsFaults(t *testing.T) {
 	_, _, err = call(e, &c, "/wait", "")
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 3, e.Status().Faults, "what was cancelled is none")
+	c.Within(time.Second / 10)
+	_, _, err = call(e, &c, "/wait", "")
+	require.ErrorIs(t, err, engine.ErrTimeout)
 	_, _, err = call(e, &c, "/", "")
 	require.NoError(t, err, "it can be used again")
 

@@ -146,6 +146,28 @@ func (l *Lease) left() []*member {
 	})
 }
 
+// Any gives an engine that can serve, another one than that, if there is one; nil if there is none. Asked again and again it gives them in turn.
+func (f *Fleet) Any(but *engine.Engine) *engine.Engine {
+	from := f.candidates()
+	if len(from) == 0 {
+		return nil
+	}
+	turn := f.turn.Add(1)
+	for i := range uint64(len(from)) {
+		if e := from[(turn+i)%uint64(len(from))].engine; e != but {
+			return e
+		}
+	}
+	return nil
+}
+
+// Len is the number of engines.
+func (f *Fleet) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.order)
+}
+
 // pick chooses without a look at what they hold. There is at least one.
 func (f *Fleet) pick(mode Mode, from []*member) *member {
 	turn := int((f.turn.Add(1) - 1) % uint64(len(from)))

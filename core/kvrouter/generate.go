@@ -59,15 +59,17 @@ type Stream struct {
 	choice Choice
 	once   sync.Once // of the booking's end
 
-	mu     sync.Mutex // guards timing and leave
+	mu     sync.Mutex // guards timing, leave and keeper
 	timing Timing
 	leave  func() bool // no longer ends with the caller's context
+	keeper *time.Timer // renews the booking while the stream is open; nil once it is closed
 
 	// Of Recv.
-	begun  bool
-	tokens int // generated
-	output int // blocks of them that are booked
-	err    error
+	begun    bool
+	reported bool // what the engine found in its cache
+	tokens   int  // generated
+	output   int  // blocks of them that are booked
+	err      error
 }
 
 // Generate decides where a request goes, books it and sends it; it waits while the request has to. When it returns a stream, the worker has begun.
@@ -84,8 +86,18 @@ func (k *KvRouter) Generate(ctx context.Context, q *Request) (*Stream, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+s.keeper = time.AfterFunc(k.renewal, owned.Guarded(s.keep))
 	s.leave = owned.After(ctx, s.Close)
 	return s, nil
+}
+
+// keep renews the booking, as long as the stream is open: it ends with the stream, however long its worker is silent or its reader busy.
+func (s *Stream) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keeper != nil && s.k.router.Renew(s.id) == nil {
+		s.keeper.Reset(s.k.renewal)
+	}
 }
 
 // dispatch sends the request to a worker that begins to answer, trying some.
@@ -210,6 +222,10 @@ func (s *Stream) next() (Item, error) {
 	if first || out.Ends {
 		s.time(first, out.Ends)
 	}
+	if out.CachedKnown && !s.reported {
+		s.reported = true
+		_ = s.k.router.ReportCachedTokens(s.id, out.Cached) // it may be recorded no more
+	}
 	if s.k.config.RouterTrackOutputBlocks {
 		s.grow(out.Tokens)
 	}
@@ -250,6 +266,8 @@ func (s *Stream) Close() {
 		defer s.mu.Unlock()
 		if s.leave != nil {
 			s.leave()
+			s.keeper.Stop()
+			s.keeper = nil
 		}
 	})
 }

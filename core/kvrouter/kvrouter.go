@@ -35,6 +35,7 @@ type KvRouter struct {
 	once    sync.Once
 	running owned.Group
 	ids     atomic.Uint64 // of requests
+	renewal time.Duration // how often the bookings of streams are renewed
 
 	mu     sync.Mutex // guards loads
 	loads  map[worker.Rank]Load
@@ -52,7 +53,8 @@ func New(e *runtime.Endpoint, blockSize int, config router.Config, options route
 	}
 	k := &KvRouter{
 		r: e.Runtime(), name: e.Name, config: config, router: inner, stop: make(chan struct{}), loads: make(map[worker.Rank]Load),
-		prefix: discovery.Hex(discovery.RandomID()) + "-",
+		prefix:  discovery.Hex(discovery.RandomID()) + "-",
+		renewal: cmp.Or(options.RequestExpiry, router.DefaultRequestExpiry) / 4,
 	}
 	if err := k.start(e, replicas); err != nil {
 		k.Close()

@@ -2,10 +2,12 @@ package kvrouter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,8 +58,10 @@ type testWorker struct {
 	id     uint64
 	source *kvsource.Source
 	calls  chan *runtime.Call
-	next   chan error // nil: an item; io.EOF: the end; another: a failure
+	next   chan error // nil: an item; errCached: one with a usage; io.EOF: the end; another: a failure
 }
+
+var errCached = errors.New("an item with a usage")
 
 func newWorker(t testing.TB, r *runtime.Runtime, id uint64, card string) *testWorker {
 	w := &testWorker{id: id, calls: make(chan *runtime.Call, 100), next: make(chan error)}
@@ -88,6 +92,8 @@ func (w *testWorker) handle(c *runtime.Call) error {
 			}
 			if err == nil {
 				err = c.Send(item(fmt.Sprintf(`{"token_ids":[%d]}`, i)))
+			} else if err == errCached {
+				err = c.Send(item(`{"token_ids":[1],"completion_usage":{"prompt_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}}`))
 			}
 			if err != nil {
 				return err
@@ -359,6 +365,47 @@ func TestAdapters(t *testing.T) {
 	require.Equal(t, 8, active(t, k), "its requests go on")
 	require.NoError(t, w8.RegisterModel([]byte(`{"lora":{"name":"second"}}`)))
 	await(t, "another worker has it", func() bool { return len(goesTo("second")) == 1 && !goesTo("second")[7] })
+}
+
+// A stream's booking lives as long as the stream does, also while its worker says nothing, and ends with it.
+func TestSilentStreamsStayBooked(t *testing.T) {
+	r := newRuntime(t)
+	w := newWorker(t, r, 7, plainCard)
+	var clock, reads atomic.Int64
+	config := router.DefaultConfig()
+	config.RecordDecisions = 1
+	k, err := New(endpoint(t, r), blockSize, config, router.Options{Clock: func() time.Time {
+		reads.Add(1)
+		return time.Unix(0, clock.Load())
+	}})
+	require.NoError(t, err)
+	defer k.Close()
+	require.NoError(t, k.WaitForWorkers(context.Background(), 1))
+	k.renewal = time.Millisecond
+	s, err := k.Generate(context.Background(), request(1, 2, 3, 4))
+	require.NoError(t, err)
+	<-w.calls
+	for range 5 {
+		clock.Add(int64(router.DefaultRequestExpiry) * 2 / 3)
+		seen := reads.Load() + 2 // one may have been under way
+		await(t, "it is renewed", func() bool { return reads.Load() > seen })
+	}
+	require.Equal(t, 1, active(t, k))
+	w.next <- nil
+	_, err = s.Recv()
+	require.NoError(t, err)
+	w.next <- errCached
+	_, err = s.Recv()
+	require.NoError(t, err)
+	rows, err := k.Router().Decisions(0)
+	require.NoError(t, err)
+	require.Equal(t, 3, *rows[0].ActualCachedTokens, "the engine told with its usage")
+	s.Close()
+	require.Zero(t, active(t, k))
+	s, err = k.Generate(context.Background(), request(1, 2, 3, 4))
+	require.NoError(t, err)
+	k.Close()
+	s.Close()
 }
 
 // Two publishers for one rank are one too many: nobody is believed, until one is gone.

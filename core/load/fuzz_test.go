@@ -115,6 +115,8 @@ func (p *pair) step(op, a, b, c byte) {
 		case c == 40 && !p.chained:
 			p.ledger.Chain()
 			p.chained = true
+		case c > 200:
+			p.same(p.ledger.Renew(id, p.now), p.model.Renew(id, p.now))
 		}
 	}
 	p.compare(id, prompt(c, a, p.prompt))

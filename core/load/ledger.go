@@ -157,6 +157,17 @@ func (l *Ledger) PrefillComplete(id string, now int64) error {
 	return nil
 }
 
+// Renew tells that a request makes progress: it has a new period before it expires. Errors: ErrRequestNotFound.
+func (l *Ledger) Renew(id string, now int64) error {
+	now = l.at(now)
+	i, ok := l.own(id)
+	if !ok {
+		return notFound(id)
+	}
+	l.renew(i, now)
+	return nil
+}
+
 // Free ends a request, its prefill included. Errors: ErrRequestNotFound.
 func (l *Ledger) Free(id string, now int64) error {
 	now = l.at(now)

@@ -40,6 +40,8 @@ const (
 	faults
 	feedCounts
 	findings
+	hitBlocks
+	hitRequests
 	indexBlocks
 	indexBytes
 	indexEvicted
@@ -87,6 +89,8 @@ var definitions = [count]Definition{
 	faults:         {"dynamo_go_faults_total", "Panics of the library that were recovered, in the whole process: each is a fault to report.", Counter, nil},
 	feedCounts:     {"dynamo_go_feed_total", "What the feeds of all ranks met, by counter: batches, events, blocks, gaps, replays and so on.", Counter, []string{"counter"}},
 	findings:       {"dynamo_go_findings", "Ranks whose cached blocks the router's prompts do not find, by cause.", Gauge, []string{"cause"}},
+	hitBlocks:      {"dynamo_go_hit_blocks_total", "Blocks of the prompts of which engines reported hits: all, those that the chosen rank was known to hold, those that its engine found.", Counter, []string{"what"}},
+	hitRequests:    {"dynamo_go_hit_reports_total", "Requests of which engines reported hits; only where decisions are recorded.", Counter, nil},
 	indexBlocks:    {"dynamo_go_index_blocks", "Distinct blocks in the index.", Gauge, nil},
 	indexBytes:     {"dynamo_go_index_bytes", "Memory of the index, by what it is for.", Gauge, []string{"part"}},
 	indexEvicted:   {"dynamo_go_index_evicted_blocks", "Blocks that the memory bound took from the ranks, since each was last emptied.", Gauge, nil},

@@ -155,6 +155,7 @@ func (e *Exporter) gather() ([]Row, error) {
 	p.add(up, 1)
 	p.add(faults, float64(owned.Faults()))
 	p.decisions(&r.tally.Decisions)
+	p.hits(&r.tally.Hits)
 	p.events(&r.tally.Events, &r.stats)
 	p.index(&r.stats)
 	p.queue(r.queue)

@@ -91,7 +91,11 @@ func tokens(n int) []block.Token {
 }
 
 func TestAPageAfterAKnownScenario(t *testing.T) {
-	r := newRouter(t)
+	config := router.DefaultConfig()
+	config.RecordDecisions = 10
+	r, err := router.New(4, config, router.Options{Seed: new(uint64)})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
 	require.ErrorIs(t, decide(t, r, "too early", tokens(8)), router.ErrNoWorkers)
 	require.NoError(t, r.AddWorker(router.Worker{ID: 7, DPSize: 2}))
 	require.NoError(t, r.AddWorker(router.Worker{ID: 1<<64 - 1}))
@@ -103,6 +107,7 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 	require.NoError(t, decide(t, r, "a", tokens(20))) // 4 of 5 blocks are held by 7/1
 	require.NoError(t, decide(t, r, "b", tokens(2)))  // no full block: the idle ranks are equal
 	require.NoError(t, r.MarkPrefillComplete("b"))
+	require.NoError(t, r.ReportCachedTokens("a", 13)) // 3 blocks and a part of one
 
 	page := text(t, newExporter(t, r, metrics.Options{Labels: map[string]string{"router_id": "r"}}))
 	rows := values(t, page)
@@ -122,6 +127,11 @@ func TestAPageAfterAKnownScenario(t *testing.T) {
 		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="0.8"}`:  2,
 		`dynamo_component_router_kv_hit_rate_bucket{router_id="r",le="+Inf"}`: 2,
 		`dynamo_component_router_kv_hit_rate_sum{router_id="r"}`:              0.8,
+
+		`dynamo_go_hit_reports_total{router_id="r"}`:                 1,
+		`dynamo_go_hit_blocks_total{router_id="r",what="prompt"}`:    5,
+		`dynamo_go_hit_blocks_total{router_id="r",what="predicted"}`: 4,
+		`dynamo_go_hit_blocks_total{router_id="r",what="actual"}`:    3,
 
 		`dynamo_frontend_worker_active_decode_blocks{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                    5,
 		`dynamo_frontend_worker_active_prefill_tokens{dp_rank="1",router_id="r",worker_id="7",worker_type="decode"}`:                   4,

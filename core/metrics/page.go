@@ -46,6 +46,13 @@ func (p *page) decisions(t *tally.DecisionCounts) {
 	p.histogram(overheadTotal, &t.Total)
 }
 
+func (p *page) hits(h *tally.Hits) {
+	p.add(hitRequests, float64(h.Requests))
+	p.add(hitBlocks, float64(h.Blocks), "prompt")
+	p.add(hitBlocks, float64(h.Predicted), "predicted")
+	p.add(hitBlocks, float64(h.Actual), "actual")
+}
+
 // Dynamo's names; it has none for what is refused for another reason.
 var (
 	eventTypes = map[event.Kind]string{event.Stored: "stored", event.Removed: "removed", event.Cleared: "cleared"}

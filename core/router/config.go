@@ -55,6 +55,10 @@ type Config struct {
 	// state of a rank of a million blocks. A rank whose state is longer stays partial. Read, they take up to as much again. Not of Dynamo.
 	MaxAnswerBytes int64 `json:"max_answer_bytes"`
 
+	// RecordDecisions keeps so many of the latest decisions, with the hits that they expect and those that engines report (Router.Decisions); 0 keeps
+	// none, MaxDecisions is the most. Not of Dynamo.
+	RecordDecisions int `json:"record_decisions"`
+
 	// Routing without events: blocks are presumed to be where requests went (Request.UpdateIndexer), each for
 	// RouterTTLSecs, or until a rank's TotalKVBlocks are used up ("lru"). With events, RouterPredictedTTLSecs presumes
 	// them for so long besides.
@@ -148,6 +152,7 @@ var working = map[string]bool{
 
 	"max_bytes":             true,
 	"max_answer_bytes":      true,
+	"record_decisions":      true,
 	"host_cache_hit_weight": true,
 	"disk_cache_hit_weight": true,
 
@@ -169,6 +174,12 @@ var working = map[string]bool{
 	"router_ttl_secs":                 true,
 	"router_approximate_cache_policy": true,
 	"router_predicted_ttl_secs":       true,
+}
+
+// instead tells what to do without some of the others.
+var instead = map[string]string{
+	"shared_cache_type": "no shared store is asked here; what the host knows of one goes with each request (shared_ranges), and what a worker's " +
+		"own host memory, disk or external storage holds comes with its events",
 }
 
 // legacy fields: accepted in JSON, without effect. The first two are without effect in Dynamo too; a Router never waits for
@@ -258,6 +269,9 @@ func (c Config) Validate() error {
 	if c.MaxAnswerBytes != 0 && c.MaxAnswerBytes < minAnswerBytes {
 		faults = append(faults, fmt.Errorf("%w: max_answer_bytes=%d must be 0 or at least %d", ErrInvalidArgument, c.MaxAnswerBytes, minAnswerBytes))
 	}
+	if c.RecordDecisions < 0 || c.RecordDecisions > MaxDecisions {
+		faults = append(faults, fmt.Errorf("%w: record_decisions=%d must be between 0 and %d", ErrInvalidArgument, c.RecordDecisions, MaxDecisions))
+	}
 	faults = append(faults, c.presumption()...)
 	faults = append(faults, c.features()...)
 	if len(faults) == 0 {
@@ -273,8 +287,11 @@ func (c Config) unimplemented() []error {
 		if working[name] || reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
 			continue
 		}
-		faults = append(faults, fmt.Errorf("%w: %s=%s (only its default, %s, exists in this version)",
-			ErrNotImplemented, name, show(got.Field(i)), show(want.Field(i))))
+		fault := fmt.Errorf("%w: %s=%s (only its default, %s, exists in this version)", ErrNotImplemented, name, show(got.Field(i)), show(want.Field(i)))
+		if instead := instead[name]; instead != "" {
+			fault = fmt.Errorf("%w: %s", fault, instead)
+		}
+		faults = append(faults, fault)
 	}
 	return faults
 }

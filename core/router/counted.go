@@ -66,5 +66,9 @@ func (r *Router) Tally() (tally.Snapshot, error) {
 	if r.closed {
 		return tally.Snapshot{}, ErrClosed
 	}
-	return tally.Snapshot{Decisions: r.decisions.Counts(), Events: events}, nil
+	hits := tally.Hits{}
+	if r.decided != nil {
+		hits = r.decided.hits
+	}
+	return tally.Snapshot{Decisions: r.decisions.Counts(), Events: events, Hits: hits}, nil
 }

@@ -286,6 +286,9 @@ func (r *Router) decide(s *scratch, q *Request, t *terms) (Choice, error) {
 	cached := r.cached(s, k.slot, &t.weights)
 	r.sample(s, q, k, cached > 0)
 	r.count(s, q, cached, nil)
+	if r.decided != nil {
+		r.record(s, q, k)
+	}
 	return Choice{WorkerID: k.id.ID, DPRank: k.id.DPRank, OverlapBlocks: s.device[k.slot]}, nil
 }
 
@@ -351,6 +354,12 @@ func (r *Router) MarkPrefillComplete(id string) error {
 		}
 		return err
 	})
+}
+
+// Renew says that a booked request is alive, though it makes no progress that is told otherwise: it expires later. Errors: ErrRequestNotFound,
+// ErrClosed.
+func (r *Router) Renew(id string) error {
+	return r.lifecycle(func(now int64) error { return r.ledger.Renew(id, now) })
 }
 
 // Free ends a booking, its prefill included. A request that expired, or whose worker left, may still be freed once. What

@@ -97,6 +97,7 @@ type Router struct {
 	rng     *rand.Rand
 
 	decisions *tally.Decisions
+	decided   *record // nil: decisions are not recorded
 }
 
 // New makes a router without workers. blockSize is the engines' KV block size in tokens, 1 to block.MaxSize.
@@ -144,6 +145,9 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	}
 	if err := r.equip(options.PrefillModel); err != nil {
 		return nil, err
+	}
+	if config.RecordDecisions > 0 {
+		r.decided = newRecord(config.RecordDecisions)
 	}
 	r.scratch.New = func() any { return new(scratch) }
 	r.ledger = load.New(load.Options{ExpiryNanos: options.RequestExpiry.Nanoseconds(), Ended: r.ended})

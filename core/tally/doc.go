@@ -9,4 +9,5 @@ package tally
 type Snapshot struct {
 	Decisions DecisionCounts
 	Events    EventCounts
+	Hits      Hits
 }

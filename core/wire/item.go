@@ -225,6 +225,10 @@ func DecodeFailure(b []byte) (*Failure, error) {
 type Output struct {
 	Tokens int  // generated with this item
 	Ends   bool // it has a finish reason
+
+	// Cached is how many tokens of the prompt the engine found in its cache (completion_usage.prompt_tokens_details.cached_tokens), if it says so.
+	Cached      int64
+	CachedKnown bool
 }
 
 // ReadOutput looks at an item's data, a map with token_ids and finish_reason. Errors: ErrItem if it is no map or token_ids no list.
@@ -260,10 +264,53 @@ func ReadOutput(data []byte) (o Output, err error) {
 			}
 		case "\xadfinish_reason":
 			o.Ends = forms[data[value]].class != classNil
+		case "\xb0completion_usage":
+			o.Cached, o.CachedKnown = cachedTokens(data, value)
 		}
 		pos = end
 	}
 	return o, nil
+}
+
+// cachedTokens finds them in a usage, which skip has accepted; whatever is otherwise tells nothing.
+func cachedTokens(data []byte, usage int) (int64, bool) {
+	at, ok := member(data, usage, "\xb5prompt_tokens_details")
+	if ok {
+		at, ok = member(data, at, "\xadcached_tokens")
+	}
+	if !ok || forms[data[at]].class != classUint && forms[data[at]].class != classInt {
+		return 0, false
+	}
+	n, _, err := number(data, at)
+	if err != nil || n > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(n), true
+}
+
+// member finds the value of a key, as it is encoded, in a map that skip has accepted; false if it is none, or has none.
+func member(data []byte, at int, key string) (int, bool) {
+	f := &forms[data[at]]
+	if f.class != classMap {
+		return 0, false
+	}
+	pairs, pos := int(f.body), at+int(f.head)
+	if f.width != 0 {
+		pairs = int(length(data[at+1:], f.width))
+	}
+	for range pairs {
+		value, err := skip(data, pos)
+		if err != nil {
+			return 0, false
+		}
+		if string(data[pos:value]) == key {
+			return value, true
+		}
+		if pos, err = skip(data, value); err != nil {
+			return 0, false
+		}
+	}
+	return 0, false
 }
 
 // AppendRequest appends a request's map with the entries of fields, a map of others, besides token_ids and routing, which is a map

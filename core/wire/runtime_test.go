@@ -42,11 +42,17 @@ func TestConversionRefuses(t *testing.T) {
 
 func TestReadOutput(t *testing.T) {
 	for j, want := range map[string]Output{
-		`{"token_ids":[1,2,3],"finish_reason":null}`:     {Tokens: 3},
-		`{"finish_reason":"length","token_ids":[]}`:      {Ends: true},
-		`{"finish_reason":{"error":"x"},"other":[{}]}`:   {Ends: true},
-		`{"token_ids":null}`:                             {},
-		`{"nested":{"token_ids":[1],"finish_reason":1}}`: {},
+		`{"token_ids":[1,2,3],"finish_reason":null}`:   {Tokens: 3},
+		`{"finish_reason":"length","token_ids":[]}`:    {Ends: true},
+		`{"finish_reason":{"error":"x"},"other":[{}]}`: {Ends: true},
+		`{"token_ids":null}`:                           {},
+		`{"completion_usage":{"a":1,"prompt_tokens_details":{"b":null,"cached_tokens":300}},"token_ids":[1]}`: {Tokens: 1, Cached: 300, CachedKnown: true},
+		`{"completion_usage":{"prompt_tokens_details":{"cached_tokens":0}}}`:                                  {CachedKnown: true},
+		`{"completion_usage":{"prompt_tokens_details":{"cached_tokens":-1}}}`:                                 {},
+		`{"completion_usage":{"prompt_tokens_details":{"cached_tokens":"1"}}}`:                                {},
+		`{"completion_usage":{"prompt_tokens_details":null}}`:                                                 {},
+		`{"completion_usage":null,"cached_tokens":1}`:                                                         {},
+		`{"nested":{"token_ids":[1],"finish_reason":1}}`:                                                      {},
 	} {
 		b, err := FromJSON(nil, []byte(j))
 		require.NoError(t, err)

@@ -27,6 +27,7 @@ _NOT_IN_JSON = (
     "router_prefill_policy",
     "router_decode_policy",
     "overlap_score_min_blocks",
+    "record_decisions",
 )
 # Values of :meth:`KvRouterConfig.preset`.
 _PRESET_VALUES: dict[str, dict[str, Any]] = {
@@ -103,6 +104,9 @@ class KvRouterConfig:
         Credit of a block that a cache shared by all ranks holds (``shared_ranges`` of a request).
     ``overlap_score_min_blocks`` (0; not Dynamo's)
         Overlap of fewer blocks is worth nothing; see docs/tuning.md. :meth:`preset` sets it.
+    ``record_decisions`` (0, at most 2**20; not Dynamo's)
+        So many of the latest decisions are kept, with the hits that were predicted and those that engines report:
+        :meth:`Router.decisions`. About 200 bytes each.
     ``overlap_score_weight`` (deprecated; ``DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT``, ``DYN_OVERLAP_SCORE_WEIGHT``)
         Another name for ``prefill_load_scale``, which it overrules; 0 also sets ``overlap_score_credit`` to 0.
 
@@ -176,6 +180,7 @@ class KvRouterConfig:
     router_tracking_key_file = Keyword(Maybe(Text()), None, "DYN_ROUTER_TRACKING_KEY_FILE")
     router_tracking_key_id = Keyword(Maybe(Text()), None, "DYN_ROUTER_TRACKING_KEY_ID")
     overlap_score_min_blocks = Keyword(Count(0), 0, exists=True)
+    record_decisions = Keyword(Count(0), 0, exists=True)
 
     # Not stored: it is prefill_load_scale under its old name. The attribute of that name is the property below.
     _weight = Keyword(
@@ -231,6 +236,7 @@ class KvRouterConfig:
         router_tracking_key_file: str | None = router_tracking_key_file.unset,
         router_tracking_key_id: str | None = router_tracking_key_id.unset,
         overlap_score_min_blocks: int = overlap_score_min_blocks.unset,
+        record_decisions: int = record_decisions.unset,
     ) -> None:
         arguments = dict(locals())
         del arguments["self"]
@@ -448,9 +454,16 @@ def _check(values: dict[str, Any], origin: dict[str, str]) -> None:
         if not keyword.exists and value != keyword.default:
             existing = ", ".join(n for n, k in _BY_NAME.items() if k.exists)
             raise NotImplementedError(
-                f"{named(name)}={value!r} is not implemented: only its default, {keyword.default!r}, exists. "
+                f"{named(name)}={value!r} is not implemented: only its default, {keyword.default!r}, exists. {_INSTEAD.get(name, '')}"
                 f"Keywords that can be changed: {existing}"
             )
+
+
+# What to do without some of them.
+_INSTEAD = {
+    "shared_cache_type": "No shared store is asked here: what you know of one goes with each request (shared_ranges), and what a "
+    "worker's own host memory, disk or external storage holds comes with its events. ",
+}
 
 
 def _contradictions(v: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -30,7 +30,7 @@ from ._waits import Waits
 if TYPE_CHECKING:
     from ._deployment import Deployment, RemoteCall
     from ._native import Tokens
-    from ._types import PotentialLoad
+    from ._types import Decision, PotentialLoad
 
 T = TypeVar("T")
 _Infos = Sequence[Mapping[str, Any] | None] | None
@@ -605,6 +605,16 @@ class KvRouter:
         """
         return self._answer(lambda: self._router.replicate(bind, connect, **keywords))
 
+    def report_cached_tokens(self, request_id: str, cached_tokens: int) -> asyncio.Future[None]:
+        """Say what an engine found in its cache: see :meth:`Router.report_cached_tokens`. :meth:`generate` does, where workers
+        say so (``completion_usage``). Not Dynamo's, like the next.
+        """
+        return self._answer(self._router._native.report_cached_tokens, request_id, cached_tokens)
+
+    def decisions(self, after: int = 0) -> asyncio.Future[list[Decision]]:
+        """Give the latest decisions, with predicted and actual hits: see :meth:`Router.decisions`."""
+        return self._answer(self._router.decisions, after)
+
     def dump_events(self) -> asyncio.Future[str]:
         """Give what the router knows of the ranks' blocks: a JSON list of RouterEvent, stores only, parents first."""
         self._check_loop()
@@ -815,6 +825,7 @@ class _Booking:
         self._expected_output = expected_output
         self._output_tokens = 0
         self._output_blocks = 0
+        self._reported = False
         self._received = time.time()
         self._started = time.perf_counter()
         self._sent = self._started
@@ -849,11 +860,21 @@ class _Booking:
             self._tell(self._router.mark_prefill_complete)
         if self._track_output:
             self._grow(len(answer["token_ids"]))
+        if not self._reported:
+            self._report(answer.get("completion_usage"))
         if answer["finish_reason"] is not None:
             data["timing"] = self._timing(self._first)
         if data:
             answer["routing_data"] = data
         return answer
+
+    def _report(self, usage: Any) -> None:
+        """Pass on what the engine found in its cache, if it says so."""
+        details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
+        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        if type(cached) is int and 0 <= cached < 1 << 63:
+            self._reported = True
+            self._tell(lambda request_id: self._router.report_cached_tokens(request_id, cached))
 
     def _grow(self, tokens: int) -> None:
         """Book the blocks that the answer has begun; what is expected to come after them decides how much they weigh."""

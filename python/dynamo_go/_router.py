@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._config import KvRouterConfig
     from ._constraints import LoadThresholdConfig, RoutingConstraints
     from ._native import Tokens
-    from ._types import PotentialLoad, RankHealth, Stats, WorkerInfo
+    from ._types import Decision, PotentialLoad, RankHealth, Stats, WorkerInfo
 
 __all__ = ["Router", "compute_block_hash_for_seq"]
 
@@ -497,7 +497,36 @@ class Router:
         """
         self._native.add_output_block(request_id, n, decay_fraction)
 
+    def report_cached_tokens(self, request_id: str, cached_tokens: int) -> None:
+        """Say how many tokens of a booked request's prompt its engine found in its cache, for :meth:`decisions`.
+
+        At any time from its decision on, also when it was freed. No effect where decisions are not recorded
+        (``record_decisions``).
+
+        Args:
+            request_id: a booked request, or one that was.
+            cached_tokens: at least 0, as in a usage; the first report counts, and more than the prompt has counts as all.
+
+        Raises:
+            RequestNotFound: the recorded decisions have no such request.
+        """
+        self._native.report_cached_tokens(request_id, cached_tokens)
+
     # -- state
+
+    def decisions(self, after: int = 0) -> list[Decision]:
+        """Give the latest decisions that chose a rank, oldest first; ``record_decisions`` says how many are kept (0: none).
+
+        Args:
+            after: only those with a higher ``number``, to read on from the last one.
+
+        Returns:
+            For each ``number`` (from 1 on), ``at`` (Unix seconds), ``request_id`` (None: nothing was booked),
+            ``worker_id``, ``dp_rank``, ``prompt_tokens``, ``predicted_cached_tokens`` (what the rank holds of the prompt in
+            all tiers, as far as the router knows), ``actual_cached_tokens`` (what the engine found, None where nobody
+            reported it: :meth:`report_cached_tokens`).
+        """
+        return cast("list[Decision]", decode(self._native.decisions(after)))
 
     def dump_events(self) -> str:
         """Give what the router knows of every rank's blocks: a JSON list of RouterEvent, stores only, parents first.

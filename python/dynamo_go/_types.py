@@ -17,6 +17,24 @@ class PotentialLoad(TypedDict):
     active_requests: int
 
 
+class Decision(TypedDict):
+    """A decision that chose a rank."""
+
+    number: int
+    """From 1 on, in the order of decisions."""
+    at: float
+    """Unix seconds."""
+    request_id: str | None
+    """None: nothing was booked."""
+    worker_id: int
+    dp_rank: int
+    prompt_tokens: int
+    predicted_cached_tokens: int
+    """What the rank holds of the prompt in all tiers, as far as the router knows."""
+    actual_cached_tokens: int | None
+    """What the engine found; None: nobody reported it."""
+
+
 class Finding(TypedDict):
     """A cause why prompts do not find what a rank holds."""
 

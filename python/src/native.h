@@ -31,6 +31,8 @@
   X(router_mark_prefill_complete) \
   X(router_free)               \
   X(router_add_output_block)   \
+  X(router_report_cached_tokens) \
+  X(router_decisions)          \
   X(router_get_potential_loads) \
   X(router_get_overlap_scores) \
   X(router_explain)            \

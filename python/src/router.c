@@ -548,7 +548,28 @@ static PyObject *router_add_output_block(router_object *self, PyObject *const *a
                  &error);
 }
 
+/* report_cached_tokens(request_id, cached_tokens) */
+static PyObject *router_report_cached_tokens(router_object *self, PyObject *const *args, Py_ssize_t n) {
+  if (check_count("report_cached_tokens", n, 2) < 0) return NULL;
+  dgo_string id;
+  int64_t tokens;
+  if (id_get(args[0], &id) < 0 || to_i64(args[1], "cached_tokens", &tokens) < 0) return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.router_report_cached_tokens(self->handle, id.data, id.size, tokens, &error), &error);
+}
+
 /* ---- state ---- */
+
+/* decisions(after): JSON. */
+static PyObject *router_decisions(router_object *self, PyObject *number) {
+  uint64_t after;
+  if (to_u64(number, "after", &after) < 0) return NULL;
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.router_decisions(self->handle, after, &buffer, &error));
+  return text_or(status, &error, &buffer);
+}
 
 typedef dgo_status (*json_call)(dgo_router, dgo_buffer *, dgo_error *);
 
@@ -640,6 +661,8 @@ static PyMethodDef router_methods[] = {
     {"mark_prefill_complete", METHOD(router_mark_prefill_complete), METH_O, NULL},
     {"free", METHOD(router_free), METH_O, NULL},
     {"add_output_block", METHOD(router_add_output_block), METH_FASTCALL, NULL},
+    {"report_cached_tokens", METHOD(router_report_cached_tokens), METH_FASTCALL, NULL},
+    {"decisions", METHOD(router_decisions), METH_O, NULL},
     {"dump_events", METHOD(router_dump_events), METH_NOARGS, NULL},
     {"load_events", METHOD(router_load_events), METH_O, NULL},
     {"replicate", METHOD(router_replicate), METH_O, NULL},

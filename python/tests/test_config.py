@@ -37,7 +37,8 @@ EXISTS = {
     "router_queue_policy": "fcfs",
     "shared_cache_multiplier": None,
     "router_policy_config": None,
-    "overlap_score_min_blocks": 0,  # not Dynamo's
+    "overlap_score_min_blocks": 0,  # not Dynamo's, like the next
+    "record_decisions": 0,
 }
 
 # keyword: (default, a valid value that is another, environment variable)
@@ -68,6 +69,7 @@ NOT_IN_JSON = {
     "router_prefill_policy",
     "router_decode_policy",
     "overlap_score_min_blocks",
+    "record_decisions",
 }
 DEFAULTS = {**EXISTS, **{name: row[0] for name, row in PLANNED.items()}}
 
@@ -138,6 +140,13 @@ def test_missing_feature_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(variable, str(value))
     with pytest.raises(NotImplementedError, match="DYN_" if companion else variable):
         KvRouterConfig()
+
+
+def test_shared_store_that_is_not_asked_is_told_with_what_there_is_instead() -> None:
+    with pytest.raises(NotImplementedError, match="shared_ranges"):
+        KvRouterConfig(shared_cache_type="hicache")
+    with pytest.raises(NotImplementedError, match="shared_ranges"):
+        Router(16, {"shared_cache_type": "hicache"})
 
 
 @pytest.mark.parametrize("name", PLANNED)

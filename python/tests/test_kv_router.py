@@ -207,6 +207,45 @@ def test_output_blocks_are_booked_as_they_come() -> None:
     run(main())
 
 
+def test_predicted_and_actual_hits() -> None:
+    """A worker's usage says what its engine found; it is kept beside what the router expected."""
+
+    async def main() -> None:
+        runtime = make_runtime()
+
+        async def answer(request: Any, context: Any) -> Any:
+            yield {"token_ids": [1], "completion_usage": None}
+            usage = {"prompt_tokens": 64, "prompt_tokens_details": {"cached_tokens": 32}}
+            yield {"token_ids": [2], "finish_reason": "stop", "completion_usage": usage}
+
+        endpoint = serve(runtime, answer)
+        router = make_router(runtime, record_decisions=2)
+        prompt = list(range(64))
+        publish(KvEventPublisher(endpoint, kv_block_size=BLOCK), prompt[:48])
+        while (await router.get_overlap_scores(prompt))["workers"][0]["device_blocks"] != 3:
+            await asyncio.sleep(0.001)
+        assert await router.decisions() == []
+        await collect(await router.generate(prompt, "m"))
+        await router.best_worker(prompt, request_id="mine")
+        first, second = await router.decisions()
+        assert first["request_id"] is not None
+        assert (first["predicted_cached_tokens"], first["actual_cached_tokens"]) == (48, 32)
+        assert (first["number"], first["worker_id"], first["prompt_tokens"]) == (1, endpoint.connection_id(), 64)
+        assert (second["request_id"], second["actual_cached_tokens"]) == ("mine", None)
+        await router.report_cached_tokens("mine", 0)
+        await router.free("mine")
+        await router.best_worker(prompt)
+        assert [row["request_id"] for row in await router.decisions()] == ["mine", None]
+        assert [row["number"] for row in await router.decisions(2)] == [3]
+        assert (await router.decisions())[0]["actual_cached_tokens"] == 0
+        assert isinstance(await error_of(router.report_cached_tokens("nobody", 1)), RequestNotFound)
+        page = await router.metrics()
+        for row in ("reports_total 2", 'blocks_total{what="predicted"} 6', 'blocks_total{what="actual"} 2'):
+            assert f"dynamo_go_hit_{row}" in page
+
+    run(main())
+
+
 def test_block_size_one() -> None:
     async def main() -> None:
         runtime = make_runtime()

@@ -63,6 +63,7 @@ given = {
     ("Router", "wait"): [1], ("Router", "take"): [1], ("Router", "cancel"): [1], ("Router", "explain"): [[1], *rest],
     ("Router", "overlap_scores"): [[1], None, None, None, None], ("Router", "potential_loads"): [[1], None, None, None],
     ("Router", "mark_prefill_complete"): ["a"], ("Router", "free"): ["a"], ("Router", "add_output_block"): ["a", 1, None],
+    ("Router", "report_cached_tokens"): ["a", 1], ("Router", "decisions"): [0],
     ("Router", "load_events"): [b"[]"], ("Router", "replicate"): ["{}"], ("Router", "save"): ["/nowhere/x"],
     ("Router", "load"): ["/nowhere/x"], ("RadixTree", "apply_event"): [1, b'{"data":"cleared"}'],
     ("RadixTree", "find_matches"): [[1]], ("RadixTree", "remove_worker"): [1],

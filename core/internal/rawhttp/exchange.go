@@ -25,6 +25,9 @@ var past = time.Unix(1, 0)
 type Exchange struct {
 	Header fasthttp.ResponseHeader // of the answer, once Do returned nil; names are normalised ("Content-Type")
 
+	// By is when everything must be over, unless it is zero; it holds for one exchange.
+	By time.Time
+
 	pool    *Pool
 	reader  *bufio.Reader
 	left    int64     // bytes of the body; see the kinds below
@@ -175,6 +178,9 @@ func (x *Exchange) fault(err error) error {
 
 // deadline bounds what the connection does next. Under the lock, so that it does not undo a Cancel.
 func (x *Exchange) deadline(c *conn, t time.Time) error {
+	if !x.By.IsZero() && x.By.Before(t) {
+		t = x.By
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.cancelled {
@@ -191,6 +197,9 @@ func (x *Exchange) Status() int { return x.Header.StatusCode() }
 
 // Length is that of the body; -1 if only its end tells.
 func (x *Exchange) Length() int64 { return max(x.left, -1) }
+
+// Endless tells whether the body has neither a length nor chunks: only the connection's end ends it.
+func (x *Exchange) Endless() bool { return x.left == untilClose }
 
 // Complete tells whether the body was read to its end.
 func (x *Exchange) Complete() bool { return x.done }
@@ -296,7 +305,7 @@ func (x *Exchange) End() {
 	c, reusable := x.conn, !x.cancelled && x.done && x.keep
 	x.conn, x.cancelled = nil, false
 	x.mu.Unlock()
-	x.reader, x.chunks = nil, nil
+	x.reader, x.chunks, x.By = nil, nil, time.Time{}
 	if cap(x.request) > 2*joined {
 		x.request = nil
 	}

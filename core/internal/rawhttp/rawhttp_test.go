@@ -273,6 +273,11 @@ func TestWaitsAreBounded(t *testing.T) {
 	_, body, err = fetch(p, "head")
 	require.ErrorIs(t, err, ErrTimeout)
 	require.Empty(t, body)
+	p.limits.Begin = patience
+	x := Exchange{By: time.Now().Add(time.Second / 10)}
+	require.ErrorIs(t, x.Do(p, head("POST", "/", 4), []byte("none")), ErrTimeout)
+	x.End()
+	require.Zero(t, x.By)
 }
 
 func TestUnreachableAndClosed(t *testing.T) {

@@ -85,6 +85,17 @@ func (l *Ledger) PrefillComplete(id string, now int64) error {
 	return nil
 }
 
+// Renew gives a request a new period.
+func (l *Ledger) Renew(id string, now int64) error {
+	l.now = max(l.now, now)
+	b := l.own(id)
+	if b == nil {
+		return load.ErrRequestNotFound
+	}
+	b.deadline = l.now + l.expiry
+	return nil
+}
+
 // Free ends a request.
 func (l *Ledger) Free(id string, now int64) error {
 	l.now = max(l.now, now)

@@ -1,0 +1,340 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/serve"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// patience bounds a wait for something that happens soon.
+const patience = 20 * time.Second
+
+func mock(t *testing.T, change func(*mocker.Config)) *mocker.Mocker {
+	cfg := mocker.DefaultConfig()
+	cfg.Speedup, cfg.BlockSize = 100, 4
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := mocker.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func mocks(t *testing.T, n int, change func(*mocker.Config)) []*mocker.Mocker {
+	all := make([]*mocker.Mocker, n)
+	for i := range all {
+		all[i] = mock(t, change)
+	}
+	return all
+}
+
+func text(m *mocker.Mocker) string {
+	i := m.Info()
+	return i.HTTP + "," + i.Events + "," + i.Replay
+}
+
+// start runs a server before engines, and waits until all are candidates.
+func start(t *testing.T, engines []*mocker.Mocker, change func(*serve.Config)) *serve.Server {
+	cfg := serve.Config{Listen: "127.0.0.1:0", BlockSize: 4}
+	for _, m := range engines {
+		cfg.Engines = append(cfg.Engines, text(m))
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := serve.New(cfg, nil)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(t, s.Fleet().WaitReady(ctx, len(cfg.Engines)))
+	return s
+}
+
+type answer struct {
+	status int
+	text   string
+	header http.Header
+	err    error
+}
+
+func ask(s *serve.Server, method, path, body string, header ...string) answer {
+	r, err := http.NewRequest(method, "http://"+s.Address()+path, strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	return answer{a.StatusCode, string(text), a.Header, err}
+}
+
+func post(s *serve.Server, body string) answer { return ask(s, "POST", "/v1/completions", body) }
+
+// idle waits until nothing is booked anywhere.
+func idle(t *testing.T, s *serve.Server, engines ...*mocker.Mocker) {
+	require.Eventually(t, func() bool {
+		st, err := s.Fleet().Router().Stats()
+		busy := st.ActiveRequests
+		for _, m := range engines {
+			busy += m.Stats().Running + m.Stats().Waiting
+		}
+		return err == nil && busy == 0 && s.Status().Inflight == 0
+	}, patience, time.Millisecond)
+}
+
+type completion struct {
+	Choices []struct {
+		Text    string
+		Message struct{ Content string }
+		Delta   struct{ Content string }
+		Finish  *string  `json:"finish_reason"`
+		Tokens  []uint32 `json:"token_ids"`
+	}
+	Usage *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Details    struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+	Error *struct{ Message, Type, Code string }
+}
+
+func parse(t *testing.T, a answer) (c completion) {
+	require.NoError(t, a.err)
+	require.Equal(t, 200, a.status, a.text)
+	require.NoError(t, json.Unmarshal([]byte(a.text), &c), a.text)
+	return c
+}
+
+// events splits a stream that ended well.
+func events(t *testing.T, text string) (all []completion) {
+	parts := strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n")
+	require.Equal(t, "data: [DONE]", parts[len(parts)-1])
+	for _, part := range parts[:len(parts)-1] {
+		var c completion
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(part, "data: ")), &c), part)
+		all = append(all, c)
+	}
+	return all
+}
+
+func ids(from, n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprint(from+i))
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+func TestAnswersAreTheEngines(t *testing.T) {
+	m := mocks(t, 1, nil)
+	s := start(t, m, nil)
+	direct := ask2(t, m[0], "/v1/completions", `{"prompt": [1,2,3,4,5,6,7,8], "max_tokens": 300, "return_token_ids": true}`)
+	for range 2 {
+		c := parse(t, post(s, `{"prompt": [1,2,3,4,5,6,7,8], "max_tokens": 300, "return_token_ids": true}`))
+		require.Equal(t, direct.Choices, c.Choices)
+		require.Equal(t, 300, c.Usage.Completion)
+	}
+	a := post(s, `{"prompt": [1,2,3], "max_tokens": 50, "stream": true, "stream_options": {"include_usage": true}}`)
+	require.Equal(t, "text/event-stream", a.header.Get("Content-Type"))
+	chunks := events(t, a.text)
+	require.Equal(t, 50, chunks[len(chunks)-1].Usage.Completion)
+
+	chat := `{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 20`
+	want := ask2(t, m[0], "/v1/chat/completions", chat+`}`).Choices[0].Message.Content
+	require.Equal(t, want, parse(t, ask(s, "POST", "/v1/chat/completions", chat+`}`)).Choices[0].Message.Content)
+	said := ""
+	for _, c := range events(t, ask(s, "POST", "/v1/chat/completions", chat+`, "stream": true}`).text) {
+		said += c.Choices[0].Delta.Content
+	}
+	require.Equal(t, want, said)
+	idle(t, s, m...)
+}
+
+func ask2(t *testing.T, m *mocker.Mocker, path, body string) completion {
+	r, err := http.Post(m.Info().HTTP+path, "application/json", strings.NewReader(body))
+	require.NoError(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	return parse(t, answer{r.StatusCode, string(text), nil, err})
+}
+
+func TestRequestsGoWhereTheirPromptIs(t *testing.T) {
+	m := mocks(t, 4, nil)
+	s := start(t, m, nil)
+	talks := []string{"Once upon a time there was a router", "In the beginning was the block", "Call me a prefix"}
+	for turn := range 4 {
+		for i, talk := range talks {
+			var c completion
+			if i%2 == 0 {
+				c = parse(t, post(s, fmt.Sprintf(`{"prompt": %q, "max_tokens": 8}`, talk)))
+				talks[i] += c.Choices[0].Text
+			} else {
+				c = parse(t, ask(s, "POST", "/v1/chat/completions", fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}], "max_tokens": 8}`, talk)))
+				talks[i] += " and then"
+			}
+			if turn > 0 {
+				require.Positive(t, c.Usage.Details.Cached, "turn %d of %q", turn, talk)
+			}
+			require.Eventually(t, func() bool { // the event has arrived
+				h, err := s.Fleet().Router().Stats()
+				return err == nil && h.Blocks > 0
+			}, patience, time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	require.Zero(t, s.Status().Untokenized)
+	idle(t, s, m...)
+}
+
+func TestErrorsOfEnginesAreHandedOn(t *testing.T) {
+	m := mocks(t, 2, nil)
+	s := start(t, m, nil)
+	for body, want := range map[string]struct {
+		status int
+		words  string
+	}{
+		`{"prompt": [1], "max_tokens": 0}`:  {400, "max_tokens is 0"},
+		`{"prompt": [1], "model": "other"}`: {404, `\"other\" is not served`},
+		`{"prompt": [1], "n": 2}`:           {400, "n is 2"},
+		`{"prompt": [[1],[2]]}`:             {400, "several lists"},
+		`{"prompt": "x", "stream": "yes"}`:  {400, "stream must be"},
+		`{`:                                 {400, "not a completion request"},
+		``:                                  {400, "not a completion request"},
+		"{\"prompt\": \"\xff\", \"n\": 3}":  {400, "n is 3"},
+		`{"messages": []}`:                  {400, "prompt is missing"},
+	} {
+		a := post(s, body)
+		require.NoError(t, a.err)
+		require.Equal(t, want.status, a.status, body)
+		require.Contains(t, a.text, want.words)
+	}
+	// One engine's trouble is another one's work; if all have it, it is told.
+	setFault := func(m *mocker.Mocker, body string) {
+		r, err := http.Post(m.Info().HTTP+"/fault", "", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Body.Close()
+	}
+	for _, fault := range []string{`{"requests": 1, "status": 503}`, `{"requests": 1, "cut_after": 0}`} {
+		setFault(m[0], fault)
+		for i := range 8 {
+			parse(t, post(s, `{"prompt": `+ids(1000*i, 8)+`}`))
+		}
+	}
+	require.Positive(t, s.Status().Retries)
+	for _, e := range m {
+		setFault(e, `{"requests": 1, "status": 500, "message": "out of luck"}`)
+	}
+	a := post(s, `{"prompt": [1]}`)
+	require.Equal(t, 500, a.status)
+	require.Contains(t, a.text, "out of luck")
+	idle(t, s, m...)
+}
+
+func TestEngineThatBreaksInTheMiddle(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup = 1 })
+	s := start(t, m, nil)
+	r, err := http.Post(m[0].Info().HTTP+"/fault", "", strings.NewReader(`{"requests": 1, "cut_after": 3}`))
+	require.NoError(t, err)
+	r.Body.Close()
+	a := post(s, `{"prompt": [1], "max_tokens": 500, "stream": true}`)
+	require.NoError(t, a.err, "the answer to the client is whole")
+	all := events(t, a.text)
+	require.GreaterOrEqual(t, len(all), 4)
+	last := all[len(all)-1]
+	require.NotNil(t, last.Error)
+	require.Equal(t, "server_error", last.Error.Type)
+	require.Equal(t, "engine_failed", last.Error.Code)
+	idle(t, s, m...)
+	require.EqualValues(t, 1, s.Status().Broken)
+}
+
+func TestClientThatDisconnectsCancelsTheEngine(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 100 })
+	s := start(t, m, nil)
+	for i, stream := range []bool{true, false, true, false} {
+		ctx, cancel := context.WithCancel(context.Background())
+		r, err := http.NewRequestWithContext(ctx, "POST", "http://"+s.Address()+"/v1/completions",
+			strings.NewReader(fmt.Sprintf(`{"prompt": [1], "max_tokens": 1000, "stream": %v}`, stream)))
+		require.NoError(t, err)
+		began := make(chan bool)
+		go func() {
+			defer close(began)
+			if a, err := http.DefaultClient.Do(r); err == nil {
+				_, _ = bufio.NewReader(a.Body).ReadString('\n')
+				if stream {
+					began <- true
+				}
+				_, _ = io.Copy(io.Discard, a.Body)
+				a.Body.Close()
+			}
+		}()
+		if stream {
+			<-began
+		}
+		require.Eventually(t, func() bool { return m[0].Stats().Running == 1 }, patience, time.Millisecond)
+		gone := time.Now()
+		cancel()
+		require.Eventually(t, func() bool { return m[0].Stats().Cancelled == uint64(i+1) }, patience, time.Millisecond)
+		require.Less(t, time.Since(gone), 5*time.Second) // within one second on a machine that is not busy
+		<-began
+	}
+	idle(t, s, m...)
+	require.EqualValues(t, 4, s.Status().Disconnected)
+}
+
+func TestPages(t *testing.T) {
+	m := mocks(t, 2, nil)
+	s := start(t, m, nil)
+	a := ask(s, "GET", "/v1/models", "")
+	require.Equal(t, 200, a.status)
+	require.Equal(t, 1, strings.Count(a.text, `"id":"mock-8b"`), "each model once")
+	a = ask(s, "GET", "/health", "")
+	require.Equal(t, 200, a.status)
+	require.Contains(t, a.text, `"status":"ready"`)
+	require.Equal(t, 200, ask(s, "GET", "/live", "").status)
+	parse(t, post(s, `{"prompt": [1], "max_tokens": 7}`))
+	a = ask(s, "GET", "/metrics", "")
+	require.Equal(t, 200, a.status)
+	require.Contains(t, a.text, `dynamo_frontend_requests_total{endpoint="completions",request_type="unary",status="200"} 1`)
+	require.Contains(t, a.text, "dynamo_frontend_output_tokens_total 7")
+	require.Contains(t, a.text, "dynamo_frontend_time_to_first_token_seconds_count 1")
+	for _, bad := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/v1/completions", 405}, {"POST", "/health", 405}, {"DELETE", "/v1/models", 405},
+		{"POST", "/v1/embeddings", 404}, {"GET", "/", 404}, {"GET", "/v1/completions/", 404},
+	} {
+		a := ask(s, bad.method, bad.path, "")
+		require.Equal(t, bad.status, a.status, bad)
+		var told struct {
+			Error struct{ Message, Type, Code string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(a.text), &told), a.text)
+		require.Equal(t, "invalid_request_error", told.Error.Type)
+	}
+}
