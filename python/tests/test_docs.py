@@ -139,10 +139,15 @@ COMMANDS: list[tuple[list[str], Callable[[list[str]], None]]] = [
 
 
 def run_yaml(block: Block, folder: Path) -> None:
-    """A policy file makes a router; rules and targets of Prometheus are read, and name metrics that exist."""
-    content = yaml.safe_load(block.text)
-    assert isinstance(content, dict)
-    if "policy_classes" in content:
+    """A policy file makes a router; rules and targets of Prometheus are read, and name metrics that exist; manifests of Kubernetes are what
+    they say, and set variables that something reads."""
+    documents = list(yaml.safe_load_all(block.text))
+    assert all(isinstance(document, dict) for document in documents)
+    content = documents[0]
+    if "apiVersion" in content:
+        for document in documents:
+            check_manifest(document, documents)
+    elif "policy_classes" in content:
         path = folder / "policy.yaml"
         path.write_text(block.text)
         Router(16, KvRouterConfig(router_policy_config=str(path))).close()
@@ -154,6 +159,34 @@ def run_yaml(block: Block, folder: Path) -> None:
         source = "".join(path.read_text() for path in (ROOT / "core").rglob("*.go"))
         for label, value in re.findall(r'\b(\w+)!?="(\w+)"', block.text):
             assert f'"{label}"' in source and f'"{value}"' in source, f"no row has {label}={value!r}"
+
+
+KINDS = {
+    "Service": "v1",
+    "ConfigMap": "v1",
+    "Secret": "v1",
+    "StatefulSet": "apps/v1",
+    "Deployment": "apps/v1",
+}
+
+
+def check_manifest(document: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    assert document["apiVersion"] == KINDS[document["kind"]] and document["metadata"]["name"]
+    source = "".join(path.read_text() for path in [*ROOT.glob("core/**/*.go"), *ROOT.glob("python/dynamo_go/**/*.py")])
+    for name in (*document.get("data", {}), *document.get("stringData", {})):
+        assert f'"{name}"' in source, f"nothing reads {name}"
+    if "template" not in document.get("spec", {}):
+        return
+    spec = document["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    for container in spec["template"]["spec"]["containers"]:
+        if container["command"][0] == "python":
+            our_command(container["command"])
+        for variable in container.get("env", []):
+            assert f'"{variable["name"]}"' in source, f"nothing reads {variable['name']}"
+        for given in container.get("envFrom", []):
+            kind, wanted = ("ConfigMap", given["configMapRef"]) if "configMapRef" in given else ("Secret", given["secretRef"])
+            assert any(o["kind"] == kind and o["metadata"]["name"] == wanted["name"] for o in others)
 
 
 def run_json(block: Block, _: Path) -> None:
