@@ -433,6 +433,56 @@ func TestAmbiguousSources(t *testing.T) {
 	await(t, "its events count", func() bool { return overlap(t, k, 7, tokens) == 1 })
 }
 
+// Events may be published in the scope of another endpoint than the one that the worker serves, if its card says so; and then only those count.
+func TestStateOfAnotherEndpoint(t *testing.T) {
+	r := newRuntime(t)
+	w := newWorker(t, r, 7, plainCard)
+	k := start(t, r, router.DefaultConfig())
+	here, there := []block.Token{1, 2, 3, 4}, []block.Token{5, 6, 7, 8}
+	w.store(t, here)
+	await(t, "its own scope counts", func() bool { return overlap(t, k, 7, here) == 1 })
+
+	own, state := endpoint(t, r).Name, discovery.Name{Namespace: "ns", Component: "state", Endpoint: "kv"}
+	source, err := kvsource.New(endpoint(t, r), kvsource.Config{WorkerID: 7, BlockSize: blockSize, State: state})
+	require.NoError(t, err)
+	defer source.Close()
+	_, err = source.Publish(publish.Stored(nil, []block.EngineHash{1}, there, blockSize))
+	require.NoError(t, err)
+	card := func(runtimeConfig string) {
+		m := discovery.Model{Name: own, ID: 7, Card: []byte(`{"kv_cache_block_size":4,"runtime_config":{"enable_local_indexer":true` + runtimeConfig + `}}`)}
+		require.NoError(t, r.Store().Replace(discovery.ModelKey(own, 7, ""), m.Encode()))
+	}
+	card(`,"kv_state_endpoint":{"namespace":"ns","component":"state","name":"kv"}`)
+	await(t, "the named scope counts, and nothing else", func() bool { return overlap(t, k, 7, there) == 1 && overlap(t, k, 7, here) == 0 })
+	late := start(t, r, router.DefaultConfig())
+	await(t, "for who comes late, too", func() bool { return overlap(t, late, 7, there) == 1 })
+	card(`,"kv_state_endpoint":{"namespace":"ns","component":"","name":"kv"}`)
+	await(t, "what is no endpoint is no card", func() bool { return k.Unfit()[7] != nil })
+	card("")
+	await(t, "its own again", func() bool { return overlap(t, k, 7, there) == 0 && overlap(t, k, 7, here) == 1 })
+}
+
+// Cards that name ever other scopes do not make a router watch all of them.
+func TestScopesAreBounded(t *testing.T) {
+	store := discovery.NewMemory()
+	defer store.Close()
+	x := newScopes(store)
+	name := func(i int) discovery.Name {
+		return discovery.Name{Namespace: "ns", Component: "c", Endpoint: fmt.Sprint(i)}
+	}
+	for i := range maxScopes {
+		_, err := x.get(name(i))
+		require.NoError(t, err)
+	}
+	_, err := x.get(name(maxScopes))
+	require.ErrorIs(t, err, errScopes)
+	x.keep(func(n discovery.Name) bool { return n == name(3) })
+	require.Len(t, x.open, 1)
+	_, err = x.get(name(maxScopes))
+	require.NoError(t, err)
+	x.keep(func(discovery.Name) bool { return false })
+}
+
 // Routers agree, whatever they are told by whom; one that is closed takes its bookings with it, and disturbs nobody.
 func TestRoutersOfOneRuntime(t *testing.T) {
 	r := newRuntime(t)

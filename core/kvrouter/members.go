@@ -11,19 +11,17 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/event"
-	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // members keeps the router's workers in step with discovery. sync compares the whole with the whole; only one goroutine at a time calls it.
 //
 // Invariant, after sync: the router's workers are the instances with a card of their own that fits the router; the stream of each of their ranks
-// follows the one publisher that is registered for it, and nobody if there is none, or more than one.
+// follows the one publisher that is registered for it where the card says, and nobody if there is none, or more than one.
 type members struct {
-	k        *KvRouter
-	models   *discovery.View
-	channels *discovery.View
-	sources  *discovery.View
+	k      *KvRouter
+	models *discovery.View
+	scopes scopes
 
 	mu      sync.Mutex // guards the rest; sync alone writes
 	workers map[uint64]*member
@@ -41,23 +39,19 @@ type member struct {
 // watch opens the views.
 func (m *members) watch(k *KvRouter) (err error) {
 	m.k, m.workers, m.changed = k, make(map[uint64]*member), make(chan struct{})
-	store, topic := k.r.Store(), discovery.TopicPrefix(k.name, wire.TopicKVEvents)
-	if m.models, err = store.Watch(discovery.Models, k.name.Prefix()); err != nil {
+	m.scopes = newScopes(k.r.Store())
+	if m.models, err = k.r.Store().Watch(discovery.Models, k.name.Prefix()); err != nil {
 		return err
 	}
-	if m.channels, err = store.Watch(discovery.EventChannels, topic); err != nil {
-		return err
-	}
-	m.sources, err = store.Watch(discovery.EventSources, topic)
+	_, err = m.scopes.get(k.name)
 	return err
 }
 
 func (m *members) close() {
-	for _, v := range []*discovery.View{m.models, m.channels, m.sources} {
-		if v != nil {
-			v.Close()
-		}
+	if m.models != nil {
+		m.models.Close()
 	}
+	m.scopes.keep(func(discovery.Name) bool { return false })
 }
 
 // run follows what changes. The views are in no order among each other: whichever tells, all are looked at.
@@ -70,8 +64,7 @@ func (m *members) run() {
 			return
 		case <-instances:
 		case <-m.models.Changed():
-		case <-m.channels.Changed():
-		case <-m.sources.Changed():
+		case <-m.scopes.told:
 		}
 	}
 }
@@ -159,7 +152,7 @@ func (m *members) sync() {
 		workers[id] = w
 		changed = true
 	}
-	m.follow(workers)
+	m.follow(workers, unfit)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.workers, m.unfit = workers, unfit
@@ -189,31 +182,34 @@ func (m *members) describe(id uint64, w *member) router.Worker {
 	}
 }
 
-// follow tells the streams of all ranks whom to follow.
-func (m *members) follow(workers map[uint64]*member) {
-	channels := event.Channels(m.channels)
-	found := make(map[worker.Rank]*event.Source)
-	ambiguous := make(map[worker.Rank]bool)
-	for path, record := range m.sources.Entries() {
-		s, err := discovery.DecodeSource(path, record)
-		if err != nil {
-			continue
-		}
-		c, ok := channels[s.Publisher]
-		if !ok {
-			continue
-		}
-		rank := worker.Rank{ID: s.WorkerID, DPRank: s.DPRank}
-		ambiguous[rank] = ambiguous[rank] || found[rank] != nil
-		found[rank] = &event.Source{Channel: c, Recovery: s.Recovery}
+// state is where a worker's events are published.
+func (m *members) state(w *member) discovery.Name {
+	if named := w.card.Runtime.KVStateEndpoint; named != nil {
+		return *named
 	}
+	return m.k.name
+}
+
+// follow tells the streams of all ranks whom to follow. A scope that cannot be looked at leaves its workers without events, and says so in unfit.
+func (m *members) follow(workers map[uint64]*member, unfit map[uint64]error) {
+	used := map[discovery.Name]bool{m.k.name: true}
 	for _, w := range workers {
-		for rank, stream := range w.streams {
-			if ambiguous[rank] {
-				stream.Follow(nil)
+		used[m.state(w)] = true
+	}
+	m.scopes.keep(func(name discovery.Name) bool { return used[name] })
+	found := make(map[discovery.Name]map[worker.Rank]*event.Source)
+	for id, w := range workers {
+		name := m.state(w)
+		if _, looked := found[name]; !looked {
+			found[name] = nil
+			if s, err := m.scopes.get(name); err != nil {
+				unfit[id] = err
 			} else {
-				stream.Follow(found[rank])
+				found[name] = s.publishers()
 			}
+		}
+		for rank, stream := range w.streams {
+			stream.Follow(found[name][rank])
 		}
 	}
 }

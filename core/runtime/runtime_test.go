@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/event"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
@@ -341,4 +343,42 @@ func BenchmarkItems(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Everything works over IPv6: records, requests, responses and events have addresses in brackets.
+func TestIPv6(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skipf("SKIPPED %s: no IPv6 on this machine: %v", t.Name(), err)
+	} else {
+		l.Close()
+	}
+	r := New(discovery.NewMemory(), Options{RequestHost: "::1", ResponseHost: "::1", EventHost: "::1"})
+	defer r.Close()
+	e, err := r.Endpoint("ns.comp.six")
+	require.NoError(t, err)
+	s, err := e.Serve(func(c *Call) error { return c.Send(c.Body) }, ServeOptions{})
+	require.NoError(t, err)
+	require.Contains(t, s.Instance().TCP, "[::1]:")
+	c, err := e.Client()
+	require.NoError(t, err)
+	defer c.Close()
+	stream, err := c.Random(context.Background(), &Request{ID: "x", Body: []byte{0x05}})
+	require.NoError(t, err)
+	defer stream.Close()
+	it, err := stream.Recv()
+	require.NoError(t, err)
+	require.Equal(t, []byte{0x05}, it.Data)
+	_, err = stream.Recv()
+	require.Equal(t, io.EOF, err)
+
+	heard := make(chan string, 1)
+	sub, err := event.Subscribe(r.Link(), e.Name, "topic", event.Options{Take: func(m *wire.Envelope) { heard <- string(m.Payload) }})
+	require.NoError(t, err)
+	defer sub.Close()
+	pub, err := event.NewPublisher(r.Link(), e.Name, "topic", 0)
+	require.NoError(t, err)
+	defer pub.Close()
+	require.Eventually(t, func() bool { return pub.Subscribers() == 1 }, 30*time.Second, time.Millisecond)
+	require.NoError(t, pub.Publish([]byte("six")))
+	require.Equal(t, "six", <-heard)
 }

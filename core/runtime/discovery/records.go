@@ -163,6 +163,11 @@ func (m *Model) Parse() (Card, error) {
 	if err := json.Unmarshal(m.Card, &c); err != nil {
 		return c, fmt.Errorf("%w: model card: %w", ErrInvalid, err)
 	}
+	if state := c.Runtime.KVStateEndpoint; state != nil {
+		if err := state.check(); err != nil {
+			return c, fmt.Errorf("model card: kv_state_endpoint: %w", err)
+		}
+	}
 	slices.Sort(c.Runtime.Taints)
 	if c.Runtime.DataParallelSize == 0 {
 		c.Runtime.DataParallelSize = 1

@@ -85,6 +85,54 @@ func TestRecordsOfDynamo(t *testing.T) {
 	}
 }
 
+// Releases to come may add fields anywhere in a record: what is understood stays the same.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	for k, value := range goldenRecords(t) {
+		more, err := json.Marshal(extended(generic(t, value)))
+		require.NoError(t, err)
+		require.Greater(t, bytes.Count(more, []byte("field_to_come")), 1)
+		var want, got any
+		var wrong error
+		switch k.Bucket {
+		case Instances:
+			want, err = DecodeInstance(k.Path, value)
+			got, wrong = DecodeInstance(k.Path, more)
+		case Models:
+			a, errA := DecodeModel(k.Path, value)
+			b, errB := DecodeModel(k.Path, more)
+			require.NoError(t, errA)
+			require.NoError(t, errB, k)
+			want, err = a.Parse()
+			got, wrong = b.Parse()
+		case EventChannels:
+			want, err = DecodeChannel(k.Path, value)
+			got, wrong = DecodeChannel(k.Path, more)
+		case EventSources:
+			want, err = DecodeSource(k.Path, value)
+			got, wrong = DecodeSource(k.Path, more)
+		}
+		require.NoError(t, err)
+		require.NoError(t, wrong, k)
+		require.Equal(t, want, got, k)
+	}
+}
+
+// extended adds fields to every object of a JSON value.
+func extended(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, x := range v {
+			v[name] = extended(x)
+		}
+		v["field_to_come"], v["another_field_to_come"] = map[string]any{"x": []any{nil, 1.5}}, nil
+	case []any:
+		for i, x := range v {
+			v[i] = extended(x)
+		}
+	}
+	return value
+}
+
 func generic(t testing.TB, data []byte) any {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

@@ -29,8 +29,11 @@ type Config struct {
 	WorkerID    uint64 // 0: the runtime's id
 	DPRank      uint32
 	BlockSize   int
-	BufferSteps int  // 0: DefaultBufferSteps
-	NoIndexer   bool // nobody can ask for what was missed; the worker's model card must say so too (enable_local_indexer)
+	BufferSteps int // 0: DefaultBufferSteps
+	// State is the endpoint in whose scope the events are published; the zero value: the one that the worker serves. The worker's model card must name it
+	// too (kv_state_endpoint).
+	State     discovery.Name
+	NoIndexer bool // nobody can ask for what was missed; the worker's model card must say so too (enable_local_indexer)
 }
 
 // Source publishes one rank's events. All methods are safe for concurrent use.
@@ -42,7 +45,7 @@ type Source struct {
 	service *runtime.Service // nil: NoIndexer
 }
 
-// New starts publishing in the scope of the endpoint that the worker serves. Errors: publish.ErrConfig, and those of runtime.Endpoint.Serve.
+// New starts publishing for a worker that serves the endpoint. Errors: publish.ErrConfig, and those of runtime.Endpoint.Serve.
 func New(e *runtime.Endpoint, c Config) (*Source, error) {
 	r := e.Runtime()
 	if c.WorkerID == 0 {
@@ -52,14 +55,17 @@ func New(e *runtime.Endpoint, c Config) (*Source, error) {
 		c.BufferSteps = DefaultBufferSteps
 	}
 	rank := worker.Rank{ID: c.WorkerID, DPRank: c.DPRank}
+	if c.State == (discovery.Name{}) {
+		c.State = e.Name
+	}
 	id := event.RandomPublisher()
-	s := &Source{store: r.Store(), key: discovery.SourceKey(e.Name, wire.TopicKVEvents, id)}
+	s := &Source{store: r.Store(), key: discovery.SourceKey(c.State, wire.TopicKVEvents, id)}
 	var err error
 	s.local, err = publish.NewSource(publish.SourceConfig{Rank: rank, BlockSize: c.BlockSize, BufferSteps: c.BufferSteps, Events: s.send})
 	if err != nil {
 		return nil, err
 	}
-	record := discovery.Source{Scope: e.Name, Topic: wire.TopicKVEvents, Publisher: id, WorkerID: rank.ID, DPRank: rank.DPRank}
+	record := discovery.Source{Scope: c.State, Topic: wire.TopicKVEvents, Publisher: id, WorkerID: rank.ID, DPRank: rank.DPRank}
 	if !c.NoIndexer {
 		query, err := r.Endpoint(e.Namespace + "." + e.Component + ".worker_kv_query_source_" + discovery.Hex(id))
 		if err == nil {
@@ -71,7 +77,7 @@ func New(e *runtime.Endpoint, c Config) (*Source, error) {
 		instance := s.service.Instance()
 		record.Recovery = &instance
 	}
-	if s.out, err = event.NewPublisher(r.Link(), e.Name, wire.TopicKVEvents, id); err == nil {
+	if s.out, err = event.NewPublisher(r.Link(), c.State, wire.TopicKVEvents, id); err == nil {
 		err = s.store.Create(s.key, record.Encode())
 	}
 	if err != nil {
