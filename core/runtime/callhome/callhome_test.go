@@ -222,6 +222,12 @@ func TestHostileWorkers(t *testing.T) {
 		dial()
 	}
 	await(t, "a flood is refused", func() bool { return l.Stats().Refused >= 6 })
+	require.LessOrEqual(t, l.Stats().HalfOpen, 4)
+	speaking, s := pair(t, l, discovery.CodecMsgpack, false) // who speaks at once is served meanwhile
+	require.NoError(t, s.Send(item(t, `{}`)))
+	_, err := speaking.Recv()
+	require.NoError(t, err)
+	speaking.Close()
 	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 0 && s.HalfOpen == 0 })
 
 	good := item(t, `{"data":{"data":{}},"complete_final":false}`)
@@ -257,6 +263,72 @@ func TestHostileWorkers(t *testing.T) {
 		require.NotEqual(t, io.EOF, err, name)
 	}
 	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 0 && s.Expected == 0 })
+}
+
+// Who asked may say what it likes on the way back: words that are none end the work, and take no memory.
+func TestHostileRouters(t *testing.T) {
+	for name, said := range map[string][]byte{
+		"garbage": []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "length": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"a body": plane.AppendMessage(nil, nil, []byte("x")), "a long word": plane.AppendMessage(nil, make([]byte, 5<<10), nil),
+		"a half": plane.AppendMessage(nil, []byte(wordStop), nil)[:20], "the end": nil,
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer ln.Close()
+		response := plane.Response{Address: ln.Addr().String(), Subject: "s"}
+		s, err := Dial(context.Background(), &plane.Control{ID: "id", Codec: discovery.CodecMsgpack, Response: response}, false, Options{})
+		require.NoError(t, err)
+		c, err := ln.Accept()
+		require.NoError(t, err)
+		_, err = c.Write(append(plane.AppendMessage(nil, []byte(`"hello"`), nil), said...)) // a word that is not known is passed over
+		require.NoError(t, err)
+		_ = c.(*net.TCPConn).CloseWrite() // it may be over already
+		<-s.Killed().Done()
+		require.ErrorIs(t, s.Send(item(t, "{}")), plane.ErrCancelled, name)
+		s.Abort()
+		c.Close()
+	}
+	// One that is silent, and does not read, holds nobody up who is told to end.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := Dial(ctx, &plane.Control{ID: "id", Codec: discovery.CodecMsgpack, Response: plane.Response{Address: ln.Addr().String()}}, false, Options{})
+	require.NoError(t, err)
+	defer s.Abort()
+	filled := make(chan error)
+	go func() {
+		for {
+			if err := s.Send(make([]byte, 1<<20)); err != nil {
+				filled <- err
+				return
+			}
+		}
+	}()
+	cancel()
+	require.Error(t, <-filled)
+}
+
+// Whatever a connection begins with, it is handed to nobody but who expects its subject.
+func FuzzHandshake(f *testing.F) {
+	f.Add(plane.AppendMessage(nil, []byte(`{"subject":"x","stream_type":"response"}`), nil))
+	f.Add(plane.AppendMessage(nil, []byte(`{}`), []byte("x")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = theirs.Write(b)
+			theirs.Close()
+		}()
+		p := &Pending{subject: "x", conn: make(chan accepted, 1), begun: make(chan struct{})}
+		l := &Listener{opts: Options{}.filled(), conns: map[net.Conn]struct{}{ours: {}}, half: plane.NewHalfOpen(1), expected: map[string]*Pending{"x": p}}
+		l.half.Add(ours)
+		l.greet(ours)
+		require.Zero(t, l.half.Len())
+		_, there := l.conns[ours]
+		require.Equal(t, len(p.conn) == 1, there, "it is kept if it is handed on")
+		require.Equal(t, len(p.conn) == 1, l.expected["x"] == nil)
+		ours.Close()
+	})
 }
 
 func FuzzResponse(f *testing.F) {

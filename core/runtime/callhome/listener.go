@@ -23,13 +23,13 @@ type Listener struct {
 	ln      net.Listener
 	address string
 	running owned.Group
-	half    atomic.Int64
 	refused atomic.Uint64 // connections beyond a limit
 	strange atomic.Uint64 // connections without a subject that is expected
 
 	mu       sync.Mutex // guards the rest
 	closed   bool
 	conns    map[net.Conn]struct{}
+	half     *plane.HalfOpen // of them, those that have not named a subject yet
 	expected map[string]*Pending
 }
 
@@ -44,6 +44,7 @@ func Listen(address, host string, o Options) (*Listener, error) {
 		opts: o.filled(), ln: ln, address: net.JoinHostPort(host, port),
 		conns: make(map[net.Conn]struct{}), expected: make(map[string]*Pending),
 	}
+	l.half = plane.NewHalfOpen(l.opts.MaxHalfOpen)
 	l.running.Go(l.accept)
 	return l, nil
 }
@@ -64,7 +65,7 @@ type Stats struct {
 func (l *Listener) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{len(l.conns), int(l.half.Load()), len(l.expected), l.refused.Load(), l.strange.Load()}
+	return Stats{len(l.conns), l.half.Len(), len(l.expected), l.refused.Load(), l.strange.Load()}
 }
 
 // Close breaks all streams. It is idempotent.
@@ -101,19 +102,20 @@ func (l *Listener) accept() {
 func (l *Listener) admit(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.conns) >= l.opts.MaxConns || int(l.half.Load()) >= l.opts.MaxHalfOpen {
+	if l.closed || len(l.conns) >= l.opts.MaxConns {
 		l.refused.Add(1)
 		c.Close()
 		return
 	}
 	l.conns[c] = struct{}{}
-	l.half.Add(1)
+	if l.half.Add(c) {
+		l.refused.Add(1)
+	}
 	l.running.Go(func() { l.greet(c) })
 }
 
 // greet reads the subject, and hands the connection to who expects it.
 func (l *Listener) greet(raw net.Conn) {
-	defer l.half.Add(-1)
 	c, h := raw, handshake{}
 	var r *bufio.Reader
 	err := owned.Try(func() error {
@@ -133,6 +135,7 @@ func (l *Listener) greet(raw net.Conn) {
 	})
 	_ = c.SetReadDeadline(time.Time{})
 	l.mu.Lock()
+	l.half.Remove(raw)
 	p := l.expected[h.Subject]
 	if err == nil && p != nil && h.StreamType == "response" {
 		delete(l.expected, h.Subject)

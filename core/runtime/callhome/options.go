@@ -13,7 +13,7 @@ type Options struct {
 	HandshakeTimeout time.Duration // from connecting to naming a subject; 10 s
 	MaxMessage       int           // bytes of an item; plane.MaxMessageBytes
 	MaxConns         int           // of a Listener; 65,536
-	MaxHalfOpen      int           // of them, those that have not named a subject yet; 1,024
+	MaxHalfOpen      int           // of them, those that have not named a subject yet; 4,096. One more ends the oldest
 	TLS              *secure.TLS   // nil: connections are plain
 }
 
@@ -28,7 +28,7 @@ func (o Options) filled() Options {
 	def(&o.HandshakeTimeout, 10*time.Second)
 	def(&o.MaxMessage, plane.MaxMessageBytes)
 	def(&o.MaxConns, 1<<16)
-	def(&o.MaxHalfOpen, 1<<10)
+	def(&o.MaxHalfOpen, 1<<12)
 	return o
 }
 

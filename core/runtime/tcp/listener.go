@@ -28,12 +28,12 @@ type Listener struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running owned.Group
-	half    atomic.Int64 // connections that have not sent a whole request yet
 
 	refused, broken atomic.Uint64
 
-	mu    sync.Mutex // guards conns
+	mu    sync.Mutex // guards the rest
 	conns map[net.Conn]struct{}
+	half  *plane.HalfOpen // of them, those that have not sent a whole request yet
 }
 
 // Listen binds to an address, "host:port"; port 0 takes a free one.
@@ -43,7 +43,8 @@ func Listen(address string, o Options, handler Handler) (*Listener, error) {
 		return nil, fmt.Errorf("%w: request plane: %w", plane.ErrCannotConnect, err)
 	}
 	o = o.filled()
-	l := &Listener{opts: o, ln: ln, handler: handler, room: semaphore.NewWeighted(int64(o.InFlightBytes)), conns: make(map[net.Conn]struct{})}
+	l := &Listener{opts: o, ln: ln, handler: handler, room: semaphore.NewWeighted(int64(o.InFlightBytes)), conns: make(map[net.Conn]struct{}),
+		half: plane.NewHalfOpen(o.MaxHalfOpen)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.running.Go(l.accept)
 	return l, nil
@@ -56,7 +57,7 @@ func (l *Listener) Addr() *net.TCPAddr { return l.ln.Addr().(*net.TCPAddr) }
 type ListenerStats struct {
 	Conns    int    // now
 	HalfOpen int    // of them, those that have not sent a whole request yet
-	Refused  uint64 // connections beyond a limit
+	Refused  uint64 // connections that were closed for a limit
 	Broken   uint64 // connections that ended with an error: malformed, too large, too slow
 }
 
@@ -64,7 +65,7 @@ type ListenerStats struct {
 func (l *Listener) Stats() ListenerStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ListenerStats{Conns: len(l.conns), HalfOpen: int(l.half.Load()), Refused: l.refused.Load(), Broken: l.broken.Load()}
+	return ListenerStats{Conns: len(l.conns), HalfOpen: l.half.Len(), Refused: l.refused.Load(), Broken: l.broken.Load()}
 }
 
 // Close ends all connections. It is idempotent.
@@ -102,13 +103,15 @@ func (l *Listener) accept() {
 func (l *Listener) admit(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx.Err() != nil || len(l.conns) >= l.opts.MaxConns || int(l.half.Load()) >= l.opts.MaxHalfOpen {
+	if l.ctx.Err() != nil || len(l.conns) >= l.opts.MaxConns {
 		l.refused.Add(1)
 		c.Close()
 		return false
 	}
 	l.conns[c] = struct{}{}
-	l.half.Add(1)
+	if l.half.Add(c) {
+		l.refused.Add(1)
+	}
 	return true
 }
 
@@ -118,10 +121,8 @@ func (l *Listener) serve(raw net.Conn) {
 		raw.Close()
 		l.mu.Lock()
 		delete(l.conns, raw)
+		l.half.Remove(raw)
 		l.mu.Unlock()
-		if !proven {
-			l.half.Add(-1)
-		}
 	}()
 	c, err := l.opts.TLS.Server(raw)
 	if err != nil {
@@ -145,7 +146,9 @@ func (l *Listener) serve(raw net.Conn) {
 		}
 		if !proven {
 			proven = true
-			l.half.Add(-1)
+			l.mu.Lock()
+			l.half.Remove(raw)
+			l.mu.Unlock()
 		}
 		if _, err := c.Write(appendAck(nil, refusal)); err != nil {
 			return

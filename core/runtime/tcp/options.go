@@ -17,7 +17,7 @@ type Options struct {
 	Pipeline  int // requests on one of them that wait for their acknowledgement; 256. One more is ErrOverloaded
 
 	MaxConns      int           // of a Listener; 4096
-	MaxHalfOpen   int           // of them, those that have not sent a whole request yet; 256
+	MaxHalfOpen   int           // of them, those that have not sent a whole request yet; 256. One more ends the oldest
 	FrameTimeout  time.Duration // from a message's first byte to its last, and from connecting to the first whole one; 30 s
 	InFlightBytes int           // of messages above 64 KiB that a Listener reads at a time; 256 MiB
 

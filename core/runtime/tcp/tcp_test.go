@@ -136,7 +136,7 @@ func TestWorkerRestarts(t *testing.T) {
 
 // Whoever sends what is no request, or none, is cut off; others are served, and nothing is left of it.
 func TestHostileClients(t *testing.T) {
-	l := listen(t, Options{MaxMessage: 1000, MaxHalfOpen: 4, MaxConns: 6, FrameTimeout: 300 * time.Millisecond}, func(Request) error { return nil })
+	l := listen(t, Options{MaxMessage: 1000, MaxHalfOpen: 4, MaxConns: 20, FrameTimeout: 300 * time.Millisecond}, func(Request) error { return nil })
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
@@ -177,6 +177,13 @@ func TestHostileClients(t *testing.T) {
 	require.NoError(t, err, "who has proven itself is served meanwhile")
 	_, err = io.ReadFull(proven, make([]byte, 4))
 	require.NoError(t, err)
+	for _, late := range []net.Conn{dial(), dial()} { // and so is who speaks at once
+		_, err = late.Write(good)
+		require.NoError(t, err)
+		_, err = io.ReadFull(late, make([]byte, 4))
+		require.NoError(t, err)
+		late.Close()
+	}
 	for _, c := range flood {
 		ended(c)
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 )
 
-// MaxRecords bounds the files of a bucket that are looked at.
-const MaxRecords = 100_000
+// Bounds of a bucket: the files that are looked at, and their bytes, which are kept in memory. What is beyond is not seen.
+const (
+	MaxRecords     = 100_000
+	MaxBucketBytes = 256 << 20
+)
 
 // temporaryPrefix is what files begin with that are being written.
 const temporaryPrefix = ".tmp_"
@@ -46,6 +49,7 @@ func (s *Store) scan(name string, b *bucket) {
 	now := time.Now()
 	b.expiry = time.Time{}
 	var dead []string
+	room := s.room
 	names, _ := list(b.dir) // a bucket that cannot be read has nothing
 	for _, file := range names {
 		info, err := os.Lstat(filepath.Join(b.dir, file))
@@ -61,6 +65,10 @@ func (s *Store) scan(name string, b *bucket) {
 		}
 		path, err := url.PathUnescape(file)
 		if err != nil || fileName(path) != file {
+			continue
+		}
+		if room -= info.Size(); room < 0 {
+			room += info.Size()
 			continue
 		}
 		r, known := b.files[file]

@@ -41,6 +41,7 @@ type Store struct {
 	id       uint64
 	ttl      time.Duration
 	lockWait time.Duration
+	room     int64 // bytes of a bucket that are kept
 	watcher  *fsnotify.Watcher
 	stop     chan struct{}
 	running  owned.Group
@@ -67,7 +68,7 @@ func Open(root string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: inotify: %w", discovery.ErrUnavailable, err)
 	}
 	s := &Store{
-		root: root, id: discovery.RandomID(), ttl: cmp.Or(o.TTL, DefaultTTL), lockWait: lockWait, watcher: watcher, stop: make(chan struct{}),
+		root: root, id: discovery.RandomID(), ttl: cmp.Or(o.TTL, DefaultTTL), lockWait: lockWait, room: MaxBucketBytes, watcher: watcher, stop: make(chan struct{}),
 		own: make(map[discovery.Key][]byte), buckets: make(map[string]*bucket),
 	}
 	s.running.Keep(s.stop, s.run)

@@ -151,6 +151,24 @@ func TestForeignFiles(t *testing.T) {
 	storetest.Await(t, view, "good", "x")
 }
 
+// A directory that somebody fills takes a bounded part of the memory; when there is room again, what is there is seen.
+func TestTooMuchInADirectory(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root, 0)
+	s.room = 1000
+	for i := range 30 {
+		require.NoError(t, s.Create(discovery.Key{Bucket: key.Bucket, Path: fmt.Sprintf("large%d", i)}, make([]byte, 100)))
+	}
+	view, err := s.Watch(key.Bucket, "")
+	require.NoError(t, err)
+	require.Len(t, view.Entries(), 10)
+	for i := range 30 {
+		require.NoError(t, s.Delete(discovery.Key{Bucket: key.Bucket, Path: fmt.Sprintf("large%d", i)}))
+	}
+	require.NoError(t, s.Create(key, []byte("x")))
+	storetest.Await(t, view, key.Path, "x")
+}
+
 // Many processes write and read at once, and in the end all see the same.
 func TestManyProcesses(t *testing.T) {
 	root := t.TempDir()
