@@ -89,7 +89,7 @@ func addFree(n int) measurement {
 			for k := range bookings {
 				bookings[k] = booking(10_000_000+round*count+k, k*7919%n, requests)
 			}
-			samples = append(samples, spent(func() {
+			samples = append(samples, steady(func() {
 				for _, b := range bookings {
 					must(l.Book(b, 1))
 				}
@@ -130,8 +130,8 @@ type requests struct {
 	router  *router.Router
 	prompts *workload.Decision
 	live    []string // oldest first
-	steady  int
-	count   int // requests of a sample
+	active  int      // requests
+	count   int      // requests of a sample
 	next    int
 }
 
@@ -139,7 +139,7 @@ func newRequests(n int) *requests {
 	r, err := router.New(workload.BlockSize, router.DefaultConfig(), router.Options{})
 	must(err)
 	q := &requests{
-		router: r, prompts: workload.NewDecision(), steady: n * workload.ActivePerWorker, count: min(max(200_000/n, 300), 5000),
+		router: r, prompts: workload.NewDecision(), active: n * workload.ActivePerWorker, count: min(max(200_000/n, 300), 5000),
 	}
 	for w := range n {
 		must(r.AddWorker(router.Worker{ID: uint64(w), TotalKVBlocks: 131_072, MaxNumBatchedTokens: 8192}))
@@ -156,7 +156,7 @@ func newRequests(n int) *requests {
 			}
 		}
 	}
-	q.serve(q.steady)
+	q.serve(q.active)
 	return q
 }
 
@@ -171,14 +171,14 @@ func (q *requests) serve(n int) float64 {
 		prompts[i] = q.prompts.Prompt()
 	}
 	request, id := router.Request{Book: true}, []byte("request-")
-	return spent(func() {
+	return steady(func() {
 		for _, prompt := range prompts {
 			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
 			q.next++
 			_, err := q.router.BestWorker(&request)
 			must(err)
 			must(q.router.MarkPrefillComplete(request.ID))
-			if q.live = append(q.live, request.ID); len(q.live) > q.steady {
+			if q.live = append(q.live, request.ID); len(q.live) > q.active {
 				must(q.router.Free(q.live[0]))
 				q.live = q.live[1:]
 			}
