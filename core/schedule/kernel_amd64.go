@@ -13,7 +13,10 @@ import (
 )
 
 // avx2 says that processor and system have what the kernels use.
-var avx2 = cpu.X86.HasAVX2 && cpu.X86.HasPOPCNT
+var (
+	avx2   = cpu.X86.HasAVX2 && cpu.X86.HasPOPCNT
+	avx512 = avx2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
+)
 
 // group is how many costs the kernels look at in one step.
 const group = 8
@@ -23,8 +26,13 @@ func leading(costs []float64) (least float64, first, ties, n int) {
 	if !avx2 || len(costs) < group {
 		return math.Inf(1), 0, 0, 0
 	}
-	least, first, ties = lowestAVX2(&costs[0], len(costs)/group)
-	return least, first, ties, len(costs) / group * group
+	if n = len(costs) / (2 * group); avx512 && n > 0 {
+		least, first, ties = lowestAVX512(&costs[0], n)
+		return least, first, ties, n * 2 * group
+	}
+	n = len(costs) / group
+	least, first, ties = lowestAVX2(&costs[0], n)
+	return least, first, ties, n * group
 }
 
 // lowestAVX2 finds the lowest of groups of costs, at least one group. It has no branch that depends on which cost is lower: among costs
@@ -32,6 +40,9 @@ func leading(costs []float64) (least float64, first, ties, n int) {
 //
 //go:noescape
 func lowestAVX2(costs *float64, groups int) (least float64, first, ties int)
+
+//go:noescape
+func lowestAVX512(costs *float64, pairs int) (least float64, first, ties int)
 
 // The kernel reads loads as memory.
 var (
@@ -49,6 +60,10 @@ func (p *plain) ofNeighbours(costs []float64, candidates []worker.Slot, v *View)
 		return 0, false
 	}
 	loads, device, active := v.Loads[:v.Slots], v.Device[:v.Slots], v.Active[:v.Slots]
+	if avx512 {
+		n = plainAVX512(&costs[:len(candidates)][0], &candidates[0], groups, &loads[0], &device[0], &active[0], v.Slots, p)
+		return n * group, n > 0
+	}
 	done, over := plainAVX2(&costs[:len(candidates)][0], &candidates[0], groups, &loads[0], &device[0], &active[0], v.Slots, p)
 	if over>>52 != 0 {
 		return 0, false
@@ -61,3 +76,6 @@ func (p *plain) ofNeighbours(costs []float64, candidates []worker.Slot, v *View)
 //
 //go:noescape
 func plainAVX2(costs *float64, candidates *worker.Slot, groups int, loads *load.Load, device, active *uint32, slots int, p *plain) (done int, over uint64)
+
+//go:noescape
+func plainAVX512(costs *float64, candidates *worker.Slot, groups int, loads *load.Load, device, active *uint32, slots int, p *plain) (done int)

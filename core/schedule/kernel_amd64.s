@@ -160,3 +160,176 @@ apart:
 	MOVQ AX, over+72(FP)
 	VZEROUPPER
 	RET
+
+// func lowestAVX512(costs *float64, pairs int) (least float64, first, ties int)
+//
+// It is lowestAVX2, for pairs of groups.
+TEXT ·lowestAVX512(SB), NOSPLIT, $0-40
+	MOVQ         costs+0(FP), SI
+	MOVQ         pairs+8(FP), CX
+	VBROADCASTSD infinity<>(SB), Z0
+	VMOVAPD      Z0, Z1
+
+next:
+	VMOVUPD (SI), Z2
+	VMOVUPD 64(SI), Z3
+	VMINPD  Z0, Z2, Z0
+	VMINPD  Z1, Z3, Z1
+	SUBQ    $-128, SI
+	DECQ    CX
+	JNZ     next
+
+	VMINPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VMINPD        Y1, Y0, Y0
+	VEXTRACTF128  $1, Y0, X1
+	VMINPD        X1, X0, X0
+	VPERMILPD     $1, X0, X1
+	VMINPD        X1, X0, X0
+	VMOVSD        X0, least+16(FP)
+	VBROADCASTSD  X0, Z0
+
+	MOVQ costs+0(FP), SI
+	MOVQ pairs+8(FP), CX
+	XORL DX, DX // the position
+	XORL R8, R8 // ties
+	XORL R9, R9 // the first of them
+
+where:
+	VCMPPD   $0, (SI), Z0, K1
+	VCMPPD   $0, 64(SI), Z0, K2
+	KUNPCKBW K1, K2, K1
+	KMOVW    K1, AX
+	TESTL    AX, AX
+	JZ       none
+	TESTQ    R8, R8
+	JNZ      count
+	BSFL     AX, R9
+	ADDQ     DX, R9
+
+count:
+	POPCNTL AX, AX
+	ADDQ    AX, R8
+
+none:
+	ADDQ $16, DX
+	SUBQ $-128, SI
+	DECQ CX
+	JNZ  where
+	MOVQ R9, first+24(FP)
+	MOVQ R8, ties+32(FP)
+	VZEROUPPER
+	RET
+
+// Where eight loads of three words each, in three registers, have a word: first those of the first two registers, then what that gave
+// and those of the third.
+DATA prefills<>+0(SB)/8, $0
+DATA prefills<>+8(SB)/8, $3
+DATA prefills<>+16(SB)/8, $6
+DATA prefills<>+24(SB)/8, $9
+DATA prefills<>+32(SB)/8, $12
+DATA prefills<>+40(SB)/8, $15
+DATA prefills<>+48(SB)/8, $0
+DATA prefills<>+56(SB)/8, $0
+DATA prefills<>+64(SB)/8, $0
+DATA prefills<>+72(SB)/8, $1
+DATA prefills<>+80(SB)/8, $2
+DATA prefills<>+88(SB)/8, $3
+DATA prefills<>+96(SB)/8, $4
+DATA prefills<>+104(SB)/8, $5
+DATA prefills<>+112(SB)/8, $10
+DATA prefills<>+120(SB)/8, $13
+GLOBL prefills<>(SB), RODATA|NOPTR, $128
+
+DATA held<>+0(SB)/8, $1
+DATA held<>+8(SB)/8, $4
+DATA held<>+16(SB)/8, $7
+DATA held<>+24(SB)/8, $10
+DATA held<>+32(SB)/8, $13
+DATA held<>+40(SB)/8, $0
+DATA held<>+48(SB)/8, $0
+DATA held<>+56(SB)/8, $0
+DATA held<>+64(SB)/8, $0
+DATA held<>+72(SB)/8, $1
+DATA held<>+80(SB)/8, $2
+DATA held<>+88(SB)/8, $3
+DATA held<>+96(SB)/8, $4
+DATA held<>+104(SB)/8, $8
+DATA held<>+112(SB)/8, $11
+DATA held<>+120(SB)/8, $14
+GLOBL held<>(SB), RODATA|NOPTR, $128
+
+// func plainAVX512(costs *float64, candidates *worker.Slot, groups int, loads *load.Load, device, active *uint32, slots int, p *plain) (done int)
+//
+// It is plainAVX2 with a conversion of integers of any size, which rounds as Go's does.
+TEXT ·plainAVX512(SB), NOSPLIT, $0-72
+	MOVQ costs+0(FP), DI
+	MOVQ candidates+8(FP), SI
+	MOVQ groups+16(FP), CX
+	MOVQ loads+24(FP), R8
+	MOVQ device+32(FP), R10
+	MOVQ active+40(FP), R11
+	MOVQ slots+48(FP), R12
+	MOVQ p+56(FP), BX
+	VPBROADCASTQ 0(BX), Z14  // isl
+	VPBROADCASTQ 8(BX), Z13  // size
+	VPBROADCASTQ 16(BX), Z12 // blocks
+	VBROADCASTSD 24(BX), Z11 // perToken
+	VBROADCASTSD 32(BX), Z10 // credit
+	VBROADCASTSD 40(BX), Z9  // scale
+	VMOVDQU64 prefills<>+0(SB), Z16
+	VMOVDQU64 prefills<>+64(SB), Z17
+	VMOVDQU64 held<>+0(SB), Z18
+	VMOVDQU64 held<>+64(SB), Z19
+	VMOVDQU neighbours<>(SB), Y15
+	VPXORQ Z8, Z8, Z8
+	SUBQ $8, R12 // the last slot that a group may begin with
+
+eight:
+	MOVL         (SI), AX
+	CMPQ         AX, R12
+	JGT          apart
+	VPBROADCASTD (SI), Y0
+	VPADDD       Y15, Y0, Y0
+	VPCMPEQD     (SI), Y0, Y0
+	VPMOVMSKB    Y0, DX
+	CMPL         DX, $-1
+	JNE          apart
+	LEAQ         (AX)(AX*2), R9
+	LEAQ         (R8)(R9*8), R9
+	VMOVDQU64    0(R9), Z0
+	VMOVDQA64    Z0, Z1
+	VMOVDQU64    64(R9), Z2
+	VMOVDQU64    128(R9), Z3
+	VPERMT2Q     Z2, Z16, Z0
+	VPERMT2Q     Z2, Z18, Z1
+	VPERMT2Q     Z3, Z17, Z0 // prefill tokens
+	VPERMT2Q     Z3, Z19, Z1 // blocks
+	VPMOVZXDQ    (R10)(AX*4), Z3
+	VPMOVZXDQ    (R11)(AX*4), Z6
+	VPMULUDQ     Z13, Z3, Z4
+	VPMAXSQ      Z14, Z4, Z4
+	VPADDQ       Z0, Z4, Z4
+	VCVTQQ2PD    Z4, Z4
+	VMULPD       Z11, Z4, Z4
+	VCVTQQ2PD    Z3, Z3
+	VMULPD       Z10, Z3, Z3
+	VSUBPD       Z3, Z4, Z4
+	VMAXPD       Z8, Z4, Z4
+	VMULPD       Z9, Z4, Z4
+	VPADDQ       Z12, Z1, Z1
+	VPSUBQ       Z6, Z1, Z1
+	VCVTQQ2PD    Z1, Z1
+	VADDPD       Z1, Z4, Z4
+	VMOVUPD      Z4, (DI)
+	ADDQ $32, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ  eight
+
+apart:
+	MOVQ groups+16(FP), AX
+	SUBQ CX, AX
+	MOVQ AX, done+64(FP)
+	VZEROUPPER
+	RET

@@ -11,8 +11,24 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
+// without are the kernels that a processor may lack: each call has the next best one used, until the test ends.
+var without = map[string]func(t *testing.T){}
+
+// eachKernel runs a test with what this processor has, and without.
+func eachKernel(t *testing.T, test func(t *testing.T)) {
+	t.Run("all", test)
+	for name, drop := range without {
+		t.Run("no "+name, func(t *testing.T) {
+			drop(t)
+			test(t)
+		})
+	}
+}
+
 // TestLowest compares with a plain search, over lengths around those of whole groups and costs that are often equal, infinite or no number.
-func TestLowest(t *testing.T) {
+func TestLowest(t *testing.T) { eachKernel(t, testLowest) }
+
+func testLowest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	odd := []float64{math.Inf(1), math.Inf(-1), math.NaN(), -math.NaN(), math.Copysign(0, -1), 0, math.MaxFloat64}
 	for range 20_000 {
@@ -45,7 +61,9 @@ func TestLowest(t *testing.T) {
 
 // TestCostsOfNeighbours compares whole passes with the cost of each candidate alone: neighbours in runs of any length, candidates in any
 // order, and numbers up to beyond those that doubles hold.
-func TestCostsOfNeighbours(t *testing.T) {
+func TestCostsOfNeighbours(t *testing.T) { eachKernel(t, testCostsOfNeighbours) }
+
+func testCostsOfNeighbours(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const slots = 100
 	v := View{Slots: slots, Loads: make([]load.Load, slots), Device: make([]uint32, slots), Active: make([]uint32, slots)}
