@@ -55,7 +55,10 @@ func testLowest(t *testing.T) {
 		}
 		got := Scores{Costs: costs}
 		got.lowest()
-		require.True(t, got.least == want.least && got.first == want.first && got.ties == want.ties, "%v: %+v, want %+v", costs, got, want)
+		if got.least == want.least && got.first == want.first && got.ties == want.ties {
+			continue
+		}
+		require.Fail(t, "lowest", "%v: %+v, want %+v", costs, got, want)
 	}
 }
 
@@ -67,7 +70,7 @@ func testCostsOfNeighbours(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const slots = 100
 	v := View{Slots: slots, Loads: make([]load.Load, slots), Device: make([]uint32, slots), Active: make([]uint32, slots)}
-	for range 20_000 {
+	for range 5_000 {
 		wide := []int64{10, 1 << 20, 1 << 51, 1 << 62}[rng.IntN(4)]
 		req := Request{ISLTokens: rng.IntN(5000), Blocks: rng.IntN(300), BlockSize: 1 << rng.IntN(8), TrackPrefill: true}
 		w := Weights{OverlapCredit: rng.Float64() * 2, PrefillLoadScale: rng.Float64() * 3}
@@ -94,7 +97,9 @@ func testCostsOfNeighbours(t *testing.T) {
 		s.Compute(&v, candidates, &req, &w)
 		p := plain{int64(req.ISLTokens), int64(req.BlockSize), int64(req.Blocks), 1 / float64(req.BlockSize), w.OverlapCredit, w.PrefillLoadScale}
 		for i, slot := range candidates {
-			require.Equal(t, p.cost(&v.Loads[slot], v.Device[slot], v.Active[slot]), s.Costs[i], "candidate %d of %d, slot %d", i, len(candidates), slot)
+			if want := p.cost(&v.Loads[slot], v.Device[slot], v.Active[slot]); want != s.Costs[i] {
+				require.Equal(t, want, s.Costs[i], "candidate %d of %d, slot %d", i, len(candidates), slot)
+			}
 		}
 	}
 }
