@@ -77,6 +77,10 @@ var right = map[string]string{
 	"dgo_runtime_call.options": `"{\"credit\":1}"`, "dgo_router_generate.options": `"{\"credit\":1}"`, "fields": `"\x80"`, "load": `"{}"`,
 	"dgo_runtime_publisher.config": `"{\"block_size\":4}"`, "service": "service", "client": "client", "call": "running",
 	"dgo_runtime_mocker.endpoint": `"a.b.mocked"`, "dgo_runtime_mocker.config": "mocker_config", "dgo_runtime_mocker.worker_id": "mocked++",
+	"dgo_runtime_add_engine.endpoint": `"a.b.engines"`, "dgo_runtime_watch_engines.endpoint": `"a.b.engines"`, "dgo_runtime_engines.endpoint": `"a.b.engines"`,
+	"dgo_runtime_drain_engine.endpoint": `"a.b.engines"`, "dgo_runtime_remove_engine.endpoint": `"a.b.engines"`,
+	"dgo_runtime_add_engine.config": `"{\"url\":\"http://127.0.0.1:1\",\"worker_id\":77}"`, "dgo_runtime_watch_engines.path": "engines",
+	"dgo_runtime_drain_engine.worker_id": "engine", "dgo_runtime_remove_engine.worker_id": "engine",
 	"dgo_runtime_answer.call": "asked", "dgo_runtime_end.id": "ending", "dgo_router_generate.router": "routed",
 }
 
@@ -90,13 +94,14 @@ var around = map[string][2]string{
 	"dgo_runtime_model": {"NULL", "take_back"}, "dgo_runtime_answer": {"ask", "NULL"}, "dgo_runtime_client": {"NULL", "end_client"},
 	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"call", "end_running"},
 	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "NULL"},
+	"dgo_runtime_add_engine": {"end_engine", "end_engine"}, "dgo_runtime_drain_engine": {"an_engine", "end_engine"}, "dgo_runtime_remove_engine": {"an_engine", "end_engine"},
 }
 
 // elements: whose size a parameter tells.
 var elements = map[string]string{"row_size": "rows", "event_size": "events"}
 
 // rare functions make threads, sockets or files, or close what does.
-var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher|runtime_mocker)$`)
+var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher|runtime_mocker|engine|engines)$`)
 
 // sizes of what strlen does not tell.
 var sizes = map[string]string{"payload": "30"}

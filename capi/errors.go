@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 
+	"github.com/dynamo-go/dynamo-go/core/fleet"
 	"github.com/dynamo-go/dynamo-go/core/index"
 	"github.com/dynamo-go/dynamo-go/core/logs"
 	"github.com/dynamo-go/dynamo-go/core/mailbox"
@@ -75,6 +76,10 @@ var statuses = []struct {
 	{index.ErrUnknownParent, C.DGO_EVENT_REFUSED},
 	{index.ErrBadChain, C.DGO_EVENT_REFUSED},
 	{index.ErrClosed, C.DGO_CLOSED},
+	{fleet.ErrNotFound, C.DGO_WORKER_NOT_FOUND},
+	{fleet.ErrDuplicate, C.DGO_DUPLICATE_WORKER},
+	{fleet.ErrInvalid, C.DGO_INVALID_ARGUMENT},
+	{fleet.ErrClosed, C.DGO_CLOSED},
 	{relay.ErrRank, C.DGO_WORKER_NOT_FOUND},
 	{relay.ErrRelayed, C.DGO_INVALID_ARGUMENT},
 	{zmq.ErrEndpoint, C.DGO_INVALID_ARGUMENT},

@@ -537,3 +537,35 @@ PUBLIC dgo_status dgo_runtime_mocker(dgo_runtime runtime, const char *endpoint, 
   return dgo_go_runtime_mocker(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, worker_id,
                                ARRAY(char, config, config_size), config_size, OBJECT(dgo_mocker, mocker), error);
 }
+
+PUBLIC dgo_status dgo_runtime_add_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *config,
+                                         size_t config_size, uint64_t *worker_id, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_add_engine(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                                   ARRAY(char, config, config_size), config_size, OBJECT(uint64_t, worker_id), error);
+}
+
+PUBLIC dgo_status dgo_runtime_watch_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *path,
+                                            size_t path_size, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_watch_engines(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size,
+                                      ARRAY(char, path, path_size), path_size, error);
+}
+
+PUBLIC dgo_status dgo_runtime_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, dgo_buffer *engines,
+                                      dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_engines(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, OBJECT(dgo_buffer, engines), error);
+}
+
+PUBLIC dgo_status dgo_runtime_drain_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id,
+                                           int32_t draining, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_drain_engine(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, worker_id, draining, error);
+}
+
+PUBLIC dgo_status dgo_runtime_remove_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id,
+                                            uint32_t flags, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_runtime_remove_engine(runtime, ARRAY(char, endpoint, endpoint_size), endpoint_size, worker_id, flags, error);
+}

@@ -927,6 +927,44 @@ dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, size_t en
 dgo_status dgo_runtime_mocker(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, const char *config,
                               size_t config_size, dgo_mocker *mocker, dgo_error *error);
 
+/*
+ * HTTP engines. A vLLM or SGLang server as it is becomes a worker of an endpoint: this process serves it, asks the engine, and passes its KV events on.
+ * Routers see it while it is healthy and not draining. docs/engines.md says what each key means.
+ */
+
+/* dgo_runtime_add_engine: make an engine a worker of an endpoint; routers see it once it is healthy.
+ *   config     [in]  JSON object, config_size bytes: url (required, "http://host:8000"), worker_id (one that the URL gives), kind ("vllm", "sglang"),
+ *                    model, kv_events, replay (an endpoint, or an object from rank to endpoint; "*" is the host of url; kv_events may be "none"),
+ *                    topic, dp_start, dp_size, block_size, max_num_batched_tokens, total_kv_blocks, taints, adapters, headers (object), health_path,
+ *                    draining. What is not given is asked of the engine, as far as it tells.
+ *   worker_id  [out] the worker's.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_DUPLICATE_WORKER | DGO_CANNOT_CONNECT | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_add_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *config, size_t config_size,
+                                  uint64_t *worker_id, dgo_error *error);
+
+/* dgo_runtime_watch_engines: make the engines of a file workers of an endpoint, and follow the file: when it changes, so do they. A file that
+ * cannot be read or is not valid changes nothing, and dgo_runtime_engines says so. One file an endpoint.
+ *   path  [in]  of a YAML or JSON document: {"engines": [{"url": ...}, ...]}, each as of dgo_runtime_add_engine.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_DUPLICATE_WORKER | DGO_FILE_ERROR. */
+dgo_status dgo_runtime_watch_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *path, size_t path_size,
+                                     dgo_error *error);
+
+/* dgo_runtime_engines: how the engines of an endpoint are.
+ *   engines  [out] JSON: {"engines": [{worker_id, endpoint, url, listed, error, kind, version, model, block_size, dp_start, dp_size, state, reason,
+ *                  since, active, requests, faults, checks, failed_checks, ejections, returns}, ...], "file": null or {path, loaded, error}}.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
+dgo_status dgo_runtime_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, dgo_buffer *engines, dgo_error *error);
+
+/* dgo_runtime_drain_engine: let routers see an engine no more, or again (draining is 0); it goes on with what it has.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_WORKER_NOT_FOUND. */
+dgo_status dgo_runtime_drain_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, int32_t draining,
+                                    dgo_error *error);
+
+/* dgo_runtime_remove_engine: end an engine's part in an endpoint, after the requests that run; with DGO_CANCEL_KILL at once. It is not waited for.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_WORKER_NOT_FOUND. */
+dgo_status dgo_runtime_remove_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, uint32_t flags,
+                                     dgo_error *error);
+
 #ifdef __cplusplus
 }
 #endif

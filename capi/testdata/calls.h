@@ -15,6 +15,7 @@
 enum { MOST_PARAMETERS = 16, ROOM = 1 << 16, HUGE = 10 << 20 };
 
 static char path[512];          /* of a file that may be written */
+static char engines[512];       /* of one of engines, without any */
 static char *nowhere;           /* a page that faults */
 static char *huge;              /* 10 MB of 'a' */
 static uint64_t memory[MOST_PARAMETERS][ROOM / 8];
@@ -37,7 +38,7 @@ static const char *const publisher_config = "{\"worker_id\":1,\"block_size\":4,\
 
 /* Of the runtime: its notices, a service of it and a client, calls, and a router. */
 static dgo_stream notices;
-static uint64_t service, client, running, asked, ending;
+static uint64_t service, client, running, asked, ending, engine = 77;
 static uint64_t mocked = 1000; /* the next worker of dgo_runtime_mocker */
 static dgo_router routed;
 
@@ -153,6 +154,17 @@ static void ask(void) {
 
 static void another_client(void) { STATUS(DGO_OK, dgo_runtime_client(runtime.live, "a.b.c", 5, &ending, NULL)); }
 
+/* An engine that is not there: it is asked again and again, and that is all. */
+static void end_engine(void) { dgo_runtime_remove_engine(runtime.live, "a.b.engines", 11, engine, DGO_CANCEL_KILL, NULL); }
+
+static void an_engine(void) {
+  const char *config = "{\"url\":\"http://127.0.0.1:1\",\"worker_id\":77}";
+  uint64_t id;
+  end_engine();
+  STATUS(DGO_OK, dgo_runtime_add_engine(runtime.live, "a.b.engines", 11, config, strlen(config), &id, NULL));
+  CHECK(id == engine);
+}
+
 static void take_back(void) { dgo_runtime_model(runtime.live, "a.b.c", 5, 1, NULL, 0, NULL); }
 
 static void new_runtime(void) {
@@ -185,6 +197,9 @@ static void renew(void) {
 
 static void begin(const char *directory) {
   snprintf(path, sizeof path, "%s/snapshot", directory);
+  snprintf(engines, sizeof engines, "%s/engines.json", directory);
+  FILE *file = fopen(engines, "w");
+  CHECK(file != NULL && fputs("{\"engines\": []}", file) >= 0 && fclose(file) == 0);
   nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   huge = malloc(HUGE);
   CHECK(nowhere != MAP_FAILED && huge != NULL);

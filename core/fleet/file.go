@@ -49,12 +49,15 @@ func (f *Fleet) Watch(path string) error {
 		return err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		w.Close()
+	kept := !f.closed && f.file == nil
+	if kept {
+		f.file = w
+	}
+	f.mu.Unlock()
+	if !kept {
+		w.Close() // not under mu, which Set wants
 		return ErrClosed
 	}
-	f.file = w
 	return nil
 }
 

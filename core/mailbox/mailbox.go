@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dynamo-go/dynamo-go/core/engineworker"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
@@ -75,6 +76,7 @@ type Mailbox struct {
 	services map[uint64]*runtime.Service
 	clients  map[uint64]*client
 	loads    map[discovery.Name]*event.Publisher
+	engines  map[discovery.Name]*engineworker.Set
 
 	modeling sync.Mutex // guards models, and that the store agrees
 	models   map[discovery.Key]bool
@@ -85,7 +87,7 @@ func New(r *runtime.Runtime, status func(error) uint32) *Mailbox {
 	m := &Mailbox{
 		r: r, out: stream.New(room), status: status, calls: make(map[uint64]*call), answers: make(map[uint64]*answer),
 		services: make(map[uint64]*runtime.Service), clients: make(map[uint64]*client), loads: make(map[discovery.Name]*event.Publisher),
-		models: make(map[discovery.Key]bool),
+		models: make(map[discovery.Key]bool), engines: make(map[discovery.Name]*engineworker.Set),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
@@ -103,8 +105,8 @@ func (m *Mailbox) Close() error {
 	m.once.Do(func() {
 		m.mu.Lock()
 		m.cancel() // under mu: nothing begins after it
-		clients, loads := m.clients, m.loads
-		m.clients, m.loads = nil, nil
+		clients, loads, engines := m.clients, m.loads, m.engines
+		m.clients, m.loads, m.engines = nil, nil, nil
 		m.mu.Unlock()
 		m.out.End(nil) // whoever sends a notice does not wait for its reader any more
 		for _, c := range clients {
@@ -112,6 +114,9 @@ func (m *Mailbox) Close() error {
 		}
 		for _, p := range loads {
 			p.Close()
+		}
+		for _, s := range engines {
+			s.Close()
 		}
 		err = m.r.Close()
 		m.running.Wait()

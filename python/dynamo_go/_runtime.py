@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._call import AsyncResponseStream
 from ._checks import expect, integer, shown
 from ._context import Context
+from ._engines import EngineEndpoint
 from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
 from ._hub import Hub
 from ._instance import Instance, Profile
@@ -129,7 +130,7 @@ class DistributedRuntime:
         return (self._first_id + n * _ID_STEP) % (1 << 64)
 
 
-class Endpoint:
+class Endpoint(EngineEndpoint):
     """One endpoint of one worker. Made by :meth:`DistributedRuntime.endpoint`."""
 
     def __init__(self, runtime: DistributedRuntime, path: str) -> None:

@@ -85,7 +85,12 @@
   X(router_generate)           \
   X(runtime_publisher)         \
   X(runtime_load)              \
-  X(runtime_mocker)
+  X(runtime_mocker)            \
+  X(runtime_add_engine)        \
+  X(runtime_watch_engines)     \
+  X(runtime_engines)           \
+  X(runtime_drain_engine)      \
+  X(runtime_remove_engine)
 
 typedef struct {
 #define X(name) __typeof__(&dgo_##name) name;

@@ -261,6 +261,64 @@ static PyObject *runtime_load(runtime_object *self, PyObject *const *args, Py_ss
   return none_or(status, &error);
 }
 
+/* add_engine(endpoint, config as JSON): the worker's id. */
+static PyObject *runtime_add_engine(runtime_object *self, PyObject *const *args, Py_ssize_t n) {
+  dgo_string endpoint, config;
+  if (check_count("add_engine", n, 2) < 0 || to_string(args[0], "endpoint", &endpoint) < 0 || to_string(args[1], "config", &config) < 0)
+    return NULL;
+  uint64_t worker = 0;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.runtime_add_engine(self->handle, endpoint.data, endpoint.size, config.data, config.size, &worker, &error));
+  return number_or(status, &error, worker);
+}
+
+/* watch_engines(endpoint, path of a file) */
+static PyObject *runtime_watch_engines(runtime_object *self, PyObject *const *args, Py_ssize_t n) {
+  dgo_string endpoint, path;
+  if (check_count("watch_engines", n, 2) < 0 || to_string(args[0], "endpoint", &endpoint) < 0 || to_string(args[1], "path", &path) < 0)
+    return NULL;
+  NEW_ERROR(error);
+  dgo_status status;
+  CALL(status, dgo.runtime_watch_engines(self->handle, endpoint.data, endpoint.size, path.data, path.size, &error));
+  return none_or(status, &error);
+}
+
+/* engines(endpoint): JSON. */
+static PyObject *runtime_engines(runtime_object *self, PyObject *value) {
+  dgo_string endpoint;
+  if (to_string(value, "endpoint", &endpoint) < 0) return NULL;
+  NEW_BUFFER(buffer);
+  NEW_ERROR(error);
+  dgo_status status = dgo.runtime_engines(self->handle, endpoint.data, endpoint.size, &buffer, &error);
+  return status == DGO_OK ? take_buffer(&buffer) : raise_status(status, &error);
+}
+
+/* drain_engine(endpoint, worker id, draining: bool) */
+static PyObject *runtime_drain_engine(runtime_object *self, PyObject *const *args, Py_ssize_t n) {
+  dgo_string endpoint;
+  uint64_t worker;
+  int draining;
+  if (check_count("drain_engine", n, 3) < 0 || to_string(args[0], "endpoint", &endpoint) < 0 || to_u64(args[1], "worker_id", &worker) < 0 ||
+      to_bool(args[2], "draining", &draining) < 0)
+    return NULL;
+  NEW_ERROR(error);
+  return none_or(dgo.runtime_drain_engine(self->handle, endpoint.data, endpoint.size, worker, draining, &error), &error);
+}
+
+/* remove_engine(endpoint, worker id, kill: bool) */
+static PyObject *runtime_remove_engine(runtime_object *self, PyObject *const *args, Py_ssize_t n) {
+  dgo_string endpoint;
+  uint64_t worker;
+  int kill;
+  if (check_count("remove_engine", n, 3) < 0 || to_string(args[0], "endpoint", &endpoint) < 0 || to_u64(args[1], "worker_id", &worker) < 0 ||
+      to_bool(args[2], "kill", &kill) < 0)
+    return NULL;
+  NEW_ERROR(error);
+  return none_or(
+      dgo.runtime_remove_engine(self->handle, endpoint.data, endpoint.size, worker, kill ? DGO_CANCEL_KILL : 0, &error), &error);
+}
+
 #define METHOD(function) (PyCFunction)(void (*)(void))(function)
 
 static PyMethodDef runtime_methods[] = {
@@ -280,6 +338,11 @@ static PyMethodDef runtime_methods[] = {
     {"cancel", METHOD(runtime_cancel), METH_FASTCALL, NULL},
     {"end", METHOD(runtime_end), METH_FASTCALL, NULL},
     {"load", METHOD(runtime_load), METH_FASTCALL, NULL},
+    {"add_engine", METHOD(runtime_add_engine), METH_FASTCALL, NULL},
+    {"watch_engines", METHOD(runtime_watch_engines), METH_FASTCALL, NULL},
+    {"engines", METHOD(runtime_engines), METH_O, NULL},
+    {"drain_engine", METHOD(runtime_drain_engine), METH_FASTCALL, NULL},
+    {"remove_engine", METHOD(runtime_remove_engine), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

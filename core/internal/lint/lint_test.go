@@ -74,7 +74,7 @@ var imports = map[string][]string{
 	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
 	"core/mockworker":                  {"core/block", "core/mocker", "core/publish", "core/runtime", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire", "core/worker"},
 	"core/kvrouter":                    {"core/feed", "core/replica", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
-	"core/mailbox":                     {"core/index", "core/kvrouter", "core/publish", "core/relay", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire"},
+	"core/mailbox":                     {"core/engineworker", "core/index", "core/kvrouter", "core/publish", "core/relay", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire"},
 	"core/runtime/discovery":           {},
 	"core/runtime/discovery/file":      {"core/runtime/discovery"},
 	"core/runtime/discovery/etcd":      {"core/runtime/discovery"},
@@ -88,7 +88,7 @@ var imports = map[string][]string{
 	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":                     {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
-	"capi":                             {"core/block", "core/event", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
+	"capi":                             {"core/block", "core/engineworker", "core/event", "core/fleet", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
 }
 
 // common is what every package may import, but those that own no goroutine have no use for it.
