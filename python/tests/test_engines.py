@@ -41,8 +41,10 @@ def join() -> DistributedRuntime:
 
 
 def add(endpoint: Endpoint, engine: Mocker, **more: Any) -> int:
-    info = engine.info()
-    return endpoint.add_engine(info["http"], kv_events=info["kv_events"], replay=info["replay"], block_size=BLOCK, **more)
+    info = engine.info
+    return endpoint.add_engine(
+        info["http"], kv_events=info["kv_events"], replay=info["replay"], block_size=BLOCK, **more
+    )
 
 
 def engines(count: int, **more: Any) -> list[Mocker]:
@@ -52,6 +54,11 @@ def engines(count: int, **more: Any) -> list[Mocker]:
 async def answer(router: KvRouter, prompt: list[int], tokens: int, **more: Any) -> list[dict[str, Any]]:
     stream = await router.generate(prompt, "mock-8b", stop_conditions={"max_tokens": tokens}, **more)
     return [item async for item in stream]
+
+
+async def workers(router: KvRouter, count: int) -> None:
+    while len(await router.get_potential_loads([])) != count:
+        await asyncio.sleep(0.005)
 
 
 def where(items: list[dict[str, Any]]) -> int:
@@ -66,7 +73,7 @@ def test_bare_engines_are_routed_to_by_what_they_hold() -> None:
         endpoint = runtime.endpoint(PATH)
         ids = [add(endpoint, mock) for mock in mocks]
         router = KvRouter(endpoint, BLOCK)
-        await router.wait_for_workers(3)
+        await workers(router, 3)
         for i in range(3):
             prompt = list(range(i * 1000, i * 1000 + 20 * BLOCK))
             items = await answer(router, prompt, 5)
@@ -102,13 +109,18 @@ def test_one_that_dies_or_drains_is_withdrawn() -> None:
         endpoint = runtime.endpoint(PATH)
         ids = [add(endpoint, mock) for mock in mocks]
         router = KvRouter(endpoint, BLOCK)
-        await router.wait_for_workers(2)
+        await workers(router, 2)
         await endpoint.drain(ids[0], timeout=5)
-        await until(lambda: [e["listed"] for e in sorted(endpoint.engines(), key=lambda e: ids.index(e["worker_id"]))] == [False, True])
+        await until(
+            lambda: (
+                [e["listed"] for e in sorted(endpoint.engines(), key=lambda e: ids.index(e["worker_id"]))]
+                == [False, True]
+            )
+        )
         for i in range(4):
             assert where(await answer(router, list(range(i * 100, i * 100 + 40)), 1)) == ids[1]
         endpoint.resume(ids[0])
-        await router.wait_for_workers(2)
+        await workers(router, 2)
         mocks[1].close()
         for i in range(8):  # whoever is sent there before it is noticed goes elsewhere
             assert where(await answer(router, list(range(i * 100, i * 100 + 40)), 1)) == ids[0]
@@ -132,7 +144,7 @@ def test_draining_waits_for_what_runs() -> None:
         endpoint = runtime.endpoint(PATH)
         worker = add(endpoint, mock)
         router = KvRouter(endpoint, BLOCK)
-        await router.wait_for_workers(1)
+        await workers(router, 1)
         stream = await router.generate(list(range(40)), "mock-8b", stop_conditions={"max_tokens": 100})
         first = await anext(stream)
         assert first["token_ids"]
@@ -158,7 +170,12 @@ def test_a_file_of_engines_is_followed(tmp_path: Path) -> None:
 
         def put(*some: Mocker) -> None:
             entries = [
-                {"url": m.info()["http"], "kv_events": m.info()["kv_events"], "replay": m.info()["replay"], "block_size": BLOCK}
+                {
+                    "url": m.info["http"],
+                    "kv_events": m.info["kv_events"],
+                    "replay": m.info["replay"],
+                    "block_size": BLOCK,
+                }
                 for m in some
             ]
             path.write_text(json.dumps({"engines": entries}))
@@ -166,14 +183,14 @@ def test_a_file_of_engines_is_followed(tmp_path: Path) -> None:
         put(mocks[0])
         endpoint.add_engines(path)
         router = KvRouter(endpoint, BLOCK)
-        await router.wait_for_workers(1)
+        await workers(router, 1)
         put(*mocks)
-        await router.wait_for_workers(2)
+        await workers(router, 2)
         path.write_text("engines: [{url: http://h, colour: red}]")
         await until(lambda: "colour" in (endpoint.engines_file() or {})["error"])
         assert len(endpoint.engines()) == 2
         put(mocks[1])
-        await until(lambda: [e["url"] for e in endpoint.engines()] == [mocks[1].info()["http"]])
+        await until(lambda: [e["url"] for e in endpoint.engines()] == [mocks[1].info["http"]])
         assert (endpoint.engines_file() or {})["error"] == ""
         runtime.shutdown()
         for mock in mocks:
@@ -204,7 +221,9 @@ def test_arguments_are_checked() -> None:
         ):
             with pytest.raises(InvalidArgument, match=why):
                 endpoint.add_engine(**refused)  # type: ignore[arg-type]
-        worker = endpoint.add_engine("http://127.0.0.1:1", worker_id=7, kv_events={0: "tcp://*:5557"}, headers={"Authorization": "x"})
+        worker = endpoint.add_engine(
+            "http://127.0.0.1:1", worker_id=7, kv_events={0: "tcp://*:5557"}, headers={"Authorization": "x"}
+        )
         assert worker == 7
         with pytest.raises(DuplicateWorker):
             endpoint.add_engine("http://127.0.0.1:2", worker_id=7)

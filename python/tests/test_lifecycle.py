@@ -73,7 +73,9 @@ given = {
     ("Runtime", "model"): ["a.b.c", 1, "{}"], ("Runtime", "answer"): [1, None], ("Runtime", "finish"): [1, None],
     ("Runtime", "client"): ["a.b.c"], ("Runtime", "instances"): [1], ("Runtime", "call"): [1, None, None],
     ("Runtime", "more"): [1, 1], ("Runtime", "cancel"): [1, True], ("Runtime", "end"): [1, True],
-    ("Runtime", "load"): ["a.b.c", "{}"],
+    ("Runtime", "load"): ["a.b.c", "{}"], ("Runtime", "add_engine"): ["a.b.e", '{"url":"http://127.0.0.1:1","worker_id":1}'],
+    ("Runtime", "watch_engines"): ["a.b.e", "/nowhere/x"], ("Runtime", "engines"): ["a.b.e"],
+    ("Runtime", "drain_engine"): ["a.b.e", 1, True], ("Runtime", "remove_engine"): ["a.b.e", 1, True],
 }
 objects = [router._native, tree._native, engine._native, publisher, reader, stream, routed, member]
 skipped = {("EventReader", "state")}  # says what it has seen
