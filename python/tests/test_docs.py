@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import dynamo_go
-from dynamo_go import KvRouterConfig, Router
+from dynamo_go import KvRouterConfig, Router, _native
 from dynamo_go._types import Finding
 from dynamo_go.demo.cli import POLICIES
 from dynamo_go.demo.report import _COLUMNS
@@ -139,7 +139,7 @@ COMMANDS: list[tuple[list[str], Callable[[list[str]], None]]] = [
 
 
 def run_yaml(block: Block, folder: Path) -> None:
-    """A policy file makes a router; rules and targets of Prometheus are read, and name metrics that exist; manifests of Kubernetes are what
+    """A policy file makes a router, one of engines workers; rules and targets of Prometheus are read, and name metrics that exist; manifests of Kubernetes are what
     they say, and set variables that something reads."""
     documents = list(yaml.safe_load_all(block.text))
     assert all(isinstance(document, dict) for document in documents)
@@ -151,6 +151,13 @@ def run_yaml(block: Block, folder: Path) -> None:
         path = folder / "policy.yaml"
         path.write_text(block.text)
         Router(16, KvRouterConfig(router_policy_config=str(path))).close()
+    elif "engines" in content:
+        path = folder / "engines.yaml"
+        path.write_text(block.text)
+        member = _native.Runtime('{"discovery":"mem"}')
+        member.watch_engines("a.b.c", str(path))
+        assert len(json.loads(member.engines("a.b.c"))["engines"]) == len(content["engines"])
+        member.close()
     else:
         assert set(content) <= {"groups", "scrape_configs"}, "nothing checks such a file"
         page = (ROOT / "docs" / "metrics.md").read_text()

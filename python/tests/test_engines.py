@@ -203,24 +203,26 @@ def test_arguments_are_checked() -> None:
     async def body() -> None:
         runtime = join()
         endpoint = runtime.endpoint(PATH)
-        for wrong in (
+        wrongs: list[dict[str, Any]] = [
             {"url": 3},
             {"url": "http://h", "kv_events": 3},
             {"url": "http://h", "dp_size": "1"},
             {"url": "http://h", "taints": "a"},
             {"url": "http://h", "headers": {"a": 3}},
-        ):
+        ]
+        for wrong in wrongs:
             with pytest.raises(TypeError):
-                endpoint.add_engine(**wrong)  # type: ignore[arg-type]
-        for refused, why in (
+                endpoint.add_engine(**wrong)
+        refusals: list[tuple[dict[str, Any], str]] = [
             ({"url": "h:8000"}, "expected"),
             ({"url": "http://h", "kind": "tgi"}, "vllm, sglang"),
             ({"url": "http://h", "kv_events": "udp://h:1"}, "udp"),
             ({"url": "http://h", "replay": "tcp://h:1"}, "replay without kv_events"),
             ({"url": "http://h", "dp_size": 1 << 20}, "dp_size"),
-        ):
+        ]
+        for refused, why in refusals:
             with pytest.raises(InvalidArgument, match=why):
-                endpoint.add_engine(**refused)  # type: ignore[arg-type]
+                endpoint.add_engine(**refused)
         worker = endpoint.add_engine(
             "http://127.0.0.1:1", worker_id=7, kv_events={0: "tcp://*:5557"}, headers={"Authorization": "x"}
         )

@@ -15,6 +15,7 @@ EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name != "wor
 def test_examples_are_there() -> None:
     assert EXAMPLES == [
         "automatic.py",
+        "bare_engines.py",
         "dynamo_names.py",
         "http_engines.py",
         "manual_lifecycle.py",
