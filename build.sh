@@ -355,6 +355,8 @@ cmd_soak() {
 	done
 	step "a million calls of each C function, in no more memory (an hour)"
 	DGO_SOAK_CALLS=1000000 go test -count=1 -v -timeout 4h -run CallsLeakNothing ./capi
+	step "etcd is gone for 20 s; 1,000 workers of which a tenth is replaced each second, for a minute"
+	DGO_SOAK_ETCD_OUTAGE=20s DGO_SOAK_CHURN=60s go test -count=1 -v -timeout 30m -run 'WithoutEtcd|ComeAndGo' ./core/kvrouter
 	step "an engine that is gone for a minute"
 	DGO_SOAK_OUTAGE=60s go test -count=1 -run ComesBack ./core/feed
 	step "C programs with the address sanitizer; 32 threads for a minute with the thread sanitizer"
