@@ -38,6 +38,9 @@ func Check[T any](t testing.TB, q *Queue[T]) {
 				return true
 			})
 		}
+		for kind := range kinds {
+			require.True(t, c.toAsk[kind] >= 0 && c.toAsk[kind] <= len(c.blocked[kind]), "C5")
+		}
 		require.Equal(t, len(c.lanes), c.heads.Len()+len(c.blocked[open])+len(c.blocked[bound]), "C2")
 		require.Equal(t, sum, c.held, "C3")
 		require.True(t, c.deficit >= 0 && (c.deficit == 0 || !c.empty()), "C4")

@@ -40,6 +40,9 @@ type pair struct {
 	now     int64
 	room    map[string]int
 	served  []int
+
+	time int // for so many questions; below 0: no end of it
+	late bool
 }
 
 const fuzzMax = 24
@@ -47,7 +50,13 @@ const fuzzMax = 24
 var fuzzLanes = [...]string{"", "x", queue.Bound + "y", queue.Bound + "z"}
 
 func newPair(t testing.TB, p *queue.Profile) *pair {
-	return &pair{t: t, profile: p, queue: queue.New[int](p, fuzzMax), model: model.New(p, fuzzMax), now: 1, room: map[string]int{}}
+	pair := &pair{t: t, profile: p, queue: queue.New[int](p, fuzzMax), model: model.New(p, fuzzMax), now: 1, room: map[string]int{}}
+	pair.queue.More = func() bool {
+		pair.late = pair.late || pair.time == 0
+		pair.time--
+		return !pair.late
+	}
+	return pair
 }
 
 // fits depends on the class too: b needs room for two.
@@ -83,7 +92,7 @@ func (p *pair) step(op, a, b, c byte) {
 			p.room[name] += int(b>>1) % 2
 		}
 	case 7:
-		p.next()
+		p.next(a)
 	}
 	p.compare()
 }
@@ -124,11 +133,18 @@ func (p *pair) expire() {
 	}
 }
 
-func (p *pair) next() {
+func (p *pair) next(time byte) {
 	for {
+		p.late, p.time = false, int(time)-1
+		time /= 2
 		// The model first: it asks more, and asking changes nothing.
 		want := p.model.Next(p.fits)
 		it := p.queue.Next(func(it *queue.Item[int]) bool { return p.fits(&it.Request) })
+		for it == nil && p.late { // not found yet
+			queue.Check(p.t, p.queue)
+			p.late, p.time = false, len(p.profile.Classes())*2+1
+			it = p.queue.Next(func(it *queue.Item[int]) bool { return p.fits(&it.Request) })
+		}
 		if it == nil {
 			require.Equal(p.t, -1, want, "the queue has no next")
 			return

@@ -15,12 +15,14 @@ import (
 //	    last asked.
 //	C3  held sums up the items of all lanes.
 //	C4  A class without items has no deficit.
+//	C5  Of blocked, the first toAsk of its kind are to be asked again, now; all of them after that if the kind is woken.
 type class[T any] struct {
 	config  *Class
 	lanes   map[string]*lane[T]
 	heads   *btree.BTreeG[*lane[T]] // by the key of the head
 	blocked [kinds][]*lane[T]
-	woken   [kinds]bool // the blocked lanes are to be asked again
+	toAsk   [kinds]int
+	woken   [kinds]bool
 	deficit int64
 	held    Stats
 }
@@ -131,25 +133,33 @@ func (c *class[T]) lead(l *lane[T], head *Item[T]) {
 	}
 }
 
-// candidate gives the first item that fits, nil if none does. Lanes whose head does not fit are not asked again until they
-// are woken. A head that does not fit and belongs to another lane by now moves there.
-func (c *class[T]) candidate(fits func(*Item[T]) bool, lane func(*Item[T]) string) *Item[T] {
-	for kind := range c.blocked {
-		if c.woken[kind] {
-			c.woken[kind] = false
-			c.ask(c.blocked[kind], fits, lane)
+// candidate gives the first item that fits, nil if none does; ok is false if there was no time to find it. Lanes whose head does not
+// fit are not asked again until they are woken. A head that does not fit and belongs to another lane by now moves there.
+func (c *class[T]) candidate(fits func(*Item[T]) bool, q *Queue[T]) (it *Item[T], ok bool) {
+	for kind := range kinds {
+		if c.toAsk[kind] == 0 && c.woken[kind] { // else those are asked that were woken before, and these when it is called again
+			c.toAsk[kind], c.woken[kind] = len(c.blocked[kind]), false
+		}
+		for c.toAsk[kind] > 0 {
+			if q.late() {
+				return nil, false
+			}
+			c.askLast(kind, fits, q.Lane)
 		}
 	}
 	for {
 		l, ok := c.heads.Min()
 		if !ok {
-			return nil
+			return nil, true
+		}
+		if q.late() {
+			return nil, false
 		}
 		if fits(l.head) {
-			return l.head
+			return l.head, true
 		}
-		if lane != nil {
-			if name := lane(l.head); name != l.name {
+		if q.Lane != nil {
+			if name := q.Lane(l.head); name != l.name {
 				c.move(l.head, name)
 				continue
 			}
@@ -161,25 +171,21 @@ func (c *class[T]) candidate(fits func(*Item[T]) bool, lane func(*Item[T]) strin
 	}
 }
 
-// ask asks the heads of blocked lanes again.
-func (c *class[T]) ask(blocked []*lane[T], fits func(*Item[T]) bool, lane func(*Item[T]) string) {
-	var strays []*Item[T]
-	for i := len(blocked) - 1; i >= 0; i-- {
-		l := blocked[i]
-		switch {
-		case fits(l.head):
-			c.unblock(l)
-			c.heads.Set(l)
-		case lane != nil && lane(l.head) != l.name:
-			strays = append(strays, l.head)
+// askLast asks the head of the last of the blocked lanes that are to be asked.
+func (c *class[T]) askLast(kind kind, fits func(*Item[T]) bool, lane func(*Item[T]) string) {
+	c.toAsk[kind]--
+	l := c.blocked[kind][c.toAsk[kind]]
+	if fits(l.head) {
+		c.unblock(l)
+		c.heads.Set(l)
+	} else if lane != nil {
+		if name := lane(l.head); name != l.name {
+			c.move(l.head, name)
 		}
-	}
-	for _, it := range strays { // only now: it changes blocked
-		c.move(it, lane(it))
 	}
 }
 
-// unblock takes a lane out of blocked. The caller puts it into heads.
+// unblock takes a lane out of blocked. The caller puts it into heads. The lane that takes its place there may be asked once more than needed.
 func (c *class[T]) unblock(l *lane[T]) {
 	blocked := c.blocked[l.kind]
 	last := len(blocked) - 1
@@ -187,6 +193,7 @@ func (c *class[T]) unblock(l *lane[T]) {
 	blocked[l.place].place = l.place
 	blocked[last] = nil
 	c.blocked[l.kind] = blocked[:last]
+	c.toAsk[l.kind] = min(c.toAsk[l.kind], last)
 	l.place = -1
 }
 

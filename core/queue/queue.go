@@ -43,6 +43,10 @@ type Queue[T any] struct {
 	// there: it would hold up its old lane. Like fits, it must not call the queue, and its answers stay while Next runs.
 	Lane func(*Item[T]) string
 
+	// More, if it is not nil, is asked whether there is time for one more question, before each that Next asks. When it says no, Next gives
+	// nil, and goes on from there when it is called again; it gets on if there is time for two questions a class, and one more.
+	More func() bool
+
 	classes   []*class[T]
 	deadlines *btree.BTreeG[*Item[T]]
 	max       int
@@ -69,6 +73,9 @@ func New[T any](p *Profile, maxRequests int) *Queue[T] {
 	q.ring = newRing[T](len(q.classes))
 	return q
 }
+
+// late tells that there is no time for another question.
+func (q *Queue[T]) late() bool { return q.More != nil && !q.More() }
 
 // Len tells how many requests wait.
 func (q *Queue[T]) Len() int { return q.waiting }

@@ -11,8 +11,8 @@ func newRing[T any](classes int) ring[T] {
 	return ring[T]{carry: -1, candidates: make([]*Item[T], classes)}
 }
 
-// Next takes out the item that goes next among those that fit, nil if none fits. fits tells whether a request would find room
-// now: an eligible rank that is not busy, or no eligible rank at all, so that placing it gives the proper error. It must not
+// Next takes out the item that goes next among those that fit, nil if none fits, or if there is no More time to find out. fits tells whether
+// a request would find room now: an eligible rank that is not busy, or no eligible rank at all, so that placing it gives the proper error. It must not
 // call the queue. A lane whose head does not fit is not asked again until Wake, or until another item heads it.
 //
 // The class that was served last goes on while its credit pays for its first item. Else the classes are visited once, from
@@ -27,7 +27,11 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 	}
 	defer clear(r.candidates)
 	if carried >= 0 {
-		it := q.classes[carried].candidate(fits, q.Lane)
+		it, ok := q.classes[carried].candidate(fits, q)
+		if !ok {
+			r.carry = carried
+			return nil
+		}
 		if it != nil && it.cost() <= q.classes[carried].deficit {
 			return q.serve(it)
 		}
@@ -37,7 +41,12 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 		at := (r.next + i) % len(q.classes)
 		c := q.classes[at]
 		if at != carried {
-			r.candidates[at] = c.candidate(fits, q.Lane)
+			var ok bool
+			if r.candidates[at], ok = c.candidate(fits, q); !ok {
+				q.unvisit(i)
+				r.carry = carried
+				return nil
+			}
 		}
 		it := r.candidates[at]
 		if it == nil {
@@ -58,6 +67,16 @@ func (q *Queue[T]) Next(fits func(*Item[T]) bool) *Item[T] {
 		}
 	}
 	return nil
+}
+
+// unvisit takes back what the first n classes of a round were given, which served none of them.
+func (q *Queue[T]) unvisit(n int) {
+	for i := range n {
+		at := (q.ring.next + i) % len(q.classes)
+		if q.ring.candidates[at] != nil {
+			q.classes[at].deficit -= q.classes[at].config.Quantum
+		}
+	}
 }
 
 // fastForward gives every class with a candidate the fewest rounds that let one of them be served. No class gets more than its

@@ -85,16 +85,18 @@ type Router struct {
 	profile *queue.Profile
 	queue   *queue.Queue[*Ticket] // nil: nothing waits
 	roomy   bool                  // a booking ended since the queue was looked at
-	emptier []worker.Rank         // that may have more room since then, if anybody waits
-	woken   int64                 // when all who wait were last looked at
-	timer   *time.Timer           // looks after the queue when nobody else does; nil until something waits
-	mesh    Mesh                  // nil: load is not shared with other routers
-	chained bool                  // the ledger knows blocks by their sequence hashes
-	heard   []block.Hash          // of another router's request
-	table   *worker.Table
-	caches  caches
-	ledger  *load.Ledger
-	rng     *rand.Rand
+	// unfinished: those who wait are not all looked at yet, because that took too long; the timer goes on.
+	unfinished bool
+	emptier    []worker.Rank // that may have more room since then, if anybody waits
+	woken      int64         // when all who wait were last looked at
+	timer      *time.Timer   // looks after the queue when nobody else does; nil until something waits
+	mesh       Mesh          // nil: load is not shared with other routers
+	chained    bool          // the ledger knows blocks by their sequence hashes
+	heard      []block.Hash  // of another router's request
+	table      *worker.Table
+	caches     caches
+	ledger     *load.Ledger
+	rng        *rand.Rand
 
 	decisions *tally.Decisions
 	decided   *record // nil: decisions are not recorded

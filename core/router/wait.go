@@ -63,8 +63,9 @@ func (r *Router) Submit(q *Request, notify func()) (Choice, *Ticket, error) {
 		if r.roomy {
 			r.settle()
 		} else { // others of its class wait, but for other ranks: it may fit
-			r.serve()
-			r.arm(r.now())
+			left := r.newEffort()
+			r.serve(&left)
+			r.arm(r.now(), left.spent)
 		}
 		return tk, nil
 	})
@@ -325,31 +326,82 @@ func (r *Router) settleAll() {
 	r.settle()
 }
 
+// What one call does for others who wait: about a millisecond of it. The timer goes on with the rest at once, and lets go of the lock between, so that
+// whoever makes room for thousands is not held up by them, and neither are those who decide.
+const (
+	asksPerCall   = 1024
+	admitsPerCall = 64
+	expiryPerCall = 512
+)
+
+// effort is what is left of that.
+type effort struct {
+	asks, admits int
+	spent        bool
+}
+
+func (r *Router) newEffort() effort {
+	return effort{asks: asksPerCall + 2*len(r.profile.Classes()), admits: admitsPerCall}
+}
+
 // settle lets those go who may. Whoever may have made room calls it, after freed. r.mu is held.
 func (r *Router) settle() {
+	if r.nobodyWaits() {
+		return
+	}
+	r.roomy = true
+	r.work()
+}
+
+// work is settle, or goes on with it. r.mu is held.
+func (r *Router) work() {
 	if r.nobodyWaits() {
 		return
 	}
 	now := r.now()
 	r.ledger.Expire(now)
 	r.ledger.Reserve(r.table.Cap())
-	for it := r.queue.Expired(now); it != nil; it = r.queue.Expired(now) {
+	left := r.newEffort()
+	for n := 0; ; n++ {
+		if left.spent = n == expiryPerCall; left.spent {
+			break
+		}
+		it := r.queue.Expired(now)
+		if it == nil {
+			break
+		}
 		r.end(it.Value, Choice{}, fmt.Errorf("%w: the request waited %.3f s", ErrTimeout, float64(now-it.Pushed)/1e9))
 	}
-	for r.roomy = true; r.roomy; { // bookings may expire, or be refused by their session, meanwhile
-		r.roomy = false
-		r.wake(now)
-		r.serve()
+	for more := true; more && !left.spent; more = r.roomy { // bookings may expire, or be refused by their session, meanwhile
+		if r.roomy {
+			r.roomy = false
+			r.wake(now)
+		}
+		r.serve(&left)
 	}
-	r.arm(now)
+	r.arm(now, left.spent)
 }
 
 // serve lets those go whom the queue finds room for. r.mu is held.
-func (r *Router) serve() {
+func (r *Router) serve(left *effort) {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	fits := func(it *queue.Item[*Ticket]) bool { return r.fits(s, it) }
-	for it := r.queue.Next(fits); it != nil; it = r.queue.Next(fits) {
+	r.queue.More = func() bool {
+		left.asks--
+		left.spent = left.spent || left.asks < 0
+		return !left.spent
+	}
+	for {
+		if left.admits == 0 {
+			left.spent = true
+			return
+		}
+		it := r.queue.Next(fits)
+		if it == nil {
+			return
+		}
+		left.admits--
 		r.admit(s, it.Value, &r.profile.Classes()[it.Class])
 	}
 }
@@ -377,8 +429,9 @@ const (
 	recheckSoonNanos = wakeAllNanos
 )
 
-// arm sets the timer to when something may be due. r.mu is held.
-func (r *Router) arm(now int64) {
+// arm sets the timer to when something may be due: at once if not all was done. r.mu is held.
+func (r *Router) arm(now int64, more bool) {
+	r.unfinished = more
 	if r.queue.Len() == 0 {
 		if r.timer != nil {
 			r.timer.Stop()
@@ -396,6 +449,9 @@ func (r *Router) arm(now int64) {
 		at = min(at, e+1)
 	}
 	wait := max(time.Duration(at-now), time.Millisecond)
+	if more {
+		wait = 0
+	}
 	if r.timer == nil {
 		r.timer = time.AfterFunc(wait, owned.Guarded(r.tick))
 	} else {
@@ -407,7 +463,11 @@ func (r *Router) arm(now int64) {
 func (r *Router) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
+	switch {
+	case r.closed:
+	case r.unfinished:
+		r.work()
+	default:
 		r.settle()
 	}
 }

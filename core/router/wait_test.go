@@ -1,12 +1,14 @@
 package router_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -597,4 +599,75 @@ func TestEveryWaitEndsOnce(t *testing.T) {
 	for _, kind := range []string{"timeout", "cancelled", "closed", "decided", "worker left"} {
 		require.Positive(t, kinds[kind], "%s: %v", kind, kinds)
 	}
+}
+
+// One release makes room for thousands: whoever frees lets some go, and the others follow at once without a further call, in order.
+func TestReleaseForThousandsHoldsUpNobody(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1)
+	w.best(book("first", tokens(1, 64)))
+	const n = 3000
+	var byFree int // decided by who freed; guarded by the router's lock, like order
+	var last *router.Ticket
+	for i := range n {
+		q := book(fmt.Sprint(i), nil) // nothing to compute: it makes no rank busy
+		_, tk, err := w.Submit(q, func() {
+			w.order = append(w.order, q.ID)
+			if bytes.Contains(debug.Stack(), []byte("router.(*Router).Free(")) {
+				byFree++
+			}
+		})
+		require.NoError(t, err)
+		require.NotNil(t, tk)
+		last = tk
+	}
+	require.NoError(t, w.Free("first"))
+	select {
+	case <-last.Done():
+	case <-time.After(20 * time.Second): // the queue is looked at every minute in any case
+		require.Fail(t, "they still wait")
+	}
+	w.loads(nil) // takes the lock
+	require.Positive(t, byFree)
+	require.LessOrEqual(t, byFree, 100)
+	require.Len(t, w.order, n)
+	for i := range n {
+		require.Equal(t, fmt.Sprint(i), w.order[i])
+	}
+}
+
+// More lanes wait than one call asks, and more deadlines pass than one call tells: everybody is heard of.
+func TestThousandsOfLanes(t *testing.T) {
+	w := newWaiting(t, `{"router_queue_threshold": 0}`)
+	w.workers(1, 2)
+	w.best(pinned(book("h1", tokens(1, 64)), 1, 0))
+	w.best(pinned(book("h2", tokens(1, 64)), 2, 0))
+	ids := map[string]bool{}
+	for i := range 2500 { // of which the last may go to worker 2, and has nobody who wakes it by name
+		q := book(fmt.Sprint(i), tokens(2, 64))
+		q.Constraints.Allowed = map[uint64]struct{}{uint64(1 + i/2499): {}, uint64(10 + i): {}}
+		q.Timeout = ptr(time.Hour)
+		require.NoError(t, w.submit(q))
+		ids[q.ID] = true
+	}
+	require.NoError(t, w.Free("h2"))
+	select {
+	case <-w.tickets["2499"].Done():
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it still waits")
+	}
+	choice, err := w.tickets["2499"].Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, choice.WorkerID)
+	w.elapsed.Add(int64(time.Hour) + 1)
+	require.NoError(t, w.Free("2499"))
+	for i := range 2499 {
+		select {
+		case <-w.tickets[fmt.Sprint(i)].Done():
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it still waits", i)
+		}
+	}
+	_, err = w.tickets["7"].Result()
+	require.ErrorIs(t, err, router.ErrTimeout)
 }
