@@ -107,11 +107,6 @@ static void idle(void) {
   dgo_router_free(waiting, "next", 4, NULL);
 }
 
-static void end_call(void) {
-  dgo_runtime_cancel(runtime.live, memory[6][0], DGO_CANCEL_KILL, NULL); /* where dgo_runtime_call wrote */
-  dgo_runtime_cancel(runtime.live, memory[8][0], DGO_CANCEL_KILL, NULL); /* and dgo_router_generate */
-}
-
 /* hear: take notices until one is of a kind; requests that nobody wants are answered. 0: none came. */
 static uint64_t hear(uint32_t kind, uint32_t timeout_ms) {
   for (uint64_t found = 0;;) {
@@ -128,6 +123,13 @@ static uint64_t hear(uint32_t kind, uint32_t timeout_ms) {
     }
     dgo_buffer_free(&items);
   }
+}
+
+/* end_call: what came of it is answered too, or it would wait for ever. */
+static void end_call(void) {
+  dgo_runtime_cancel(runtime.live, memory[6][0], DGO_CANCEL_KILL, NULL); /* where dgo_runtime_call wrote */
+  dgo_runtime_cancel(runtime.live, memory[8][0], DGO_CANCEL_KILL, NULL); /* and dgo_router_generate */
+  hear(0, 0);
 }
 
 static void end_service(void) {
