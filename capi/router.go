@@ -43,7 +43,7 @@ func addRouter(s *served, result *C.dgo_router) (err error) {
 
 func (s *served) close() {
 	if s.kv != nil {
-		s.kv.Close()
+		s.box.CloseRouter(s.kv)
 	}
 	s.Close()
 	s.waits.close()

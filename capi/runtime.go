@@ -129,6 +129,10 @@ func (c *runtimeConfig) open() (*mailbox.Mailbox, error) {
 	switch c.Discovery {
 	case "mem":
 		store = discovery.NewMemory()
+		// Nobody else is there: neither an address that others reach nor a port that they know is of use.
+		const here = "127.0.0.1"
+		options.RequestHost, options.ResponseHost, options.EventHost = here, here, here
+		options.RequestPort, options.ResponsePort = 0, 0
 	case "file":
 		if c.Path == "" {
 			c.Path = getenv("DYN_FILE_KV")
@@ -244,14 +248,7 @@ func dgo_go_runtime_serve(h C.dgo_runtime, p *C.char, n C.size_t, options *C.cha
 //export dgo_go_runtime_list
 func dgo_go_runtime_list(h C.dgo_runtime, service C.uint64_t, listed C.int32_t, e *C.dgo_error) C.dgo_status {
 	return runtimeCall(h, e, func(m *mailbox.Mailbox) error {
-		s, err := m.Service(uint64(service))
-		if err != nil {
-			return err
-		}
-		if listed != 0 {
-			return s.Register()
-		}
-		return s.Unregister()
+		return m.List(uint64(service), listed != 0)
 	})
 }
 
@@ -313,6 +310,7 @@ func failureOf(p *C.char, n C.size_t) (error, error) {
 	said := struct {
 		Message string `json:"message"`
 		Invalid bool   `json:"invalid"`
+		Gone    bool   `json:"gone"`
 	}{}
 	if len(raw) == 0 || raw[0] != '{' {
 		if said.Message, _, err = text(p, n, "item"); err != nil {
@@ -322,8 +320,11 @@ func failureOf(p *C.char, n C.size_t) (error, error) {
 		return nil, err
 	}
 	kind := plane.ErrWorker
-	if said.Invalid {
+	switch {
+	case said.Invalid:
 		kind = plane.ErrInvalidArgument
+	case said.Gone:
+		kind = plane.ErrUnavailable
 	}
 	f := *plane.FailureOf(kind)
 	f.Message = said.Message
@@ -471,7 +472,7 @@ func dgo_go_runtime_router(h C.dgo_runtime, p *C.char, n C.size_t, blockSize C.i
 		if err != nil {
 			return err
 		}
-		k, err := kvrouter.New(at, int(blockSize), cfg, router.Options{Log: journal})
+		k, err := m.Router(at, int(blockSize), cfg, router.Options{Log: journal})
 		if err != nil {
 			return connected(err)
 		}
@@ -503,14 +504,15 @@ func dgo_go_router_generate(h C.dgo_router, tokens *C.uint32_t, n C.size_t, q *C
 			}
 		}
 		o := struct {
-			Credit  int             `json:"credit"`
-			Routing json.RawMessage `json:"routing"`
-			Send    []uint32        `json:"token_ids"`
+			Credit   int             `json:"credit"`
+			Routing  json.RawMessage `json:"routing"`
+			Send     []uint32        `json:"token_ids"`
+			Expected int             `json:"expected_output_tokens"`
 		}{Credit: defaultCredit}
 		if err := fields(options, optionsSize, "options", true, &o); err != nil {
 			return err
 		}
-		g.Send = o.Send
+		g.Send, g.ExpectedOutput = o.Send, o.Expected
 		if o.Routing != nil {
 			if g.Routing, err = wire.FromJSON(nil, o.Routing); err != nil {
 				return fmt.Errorf("%w: routing: %w", errArgument, err)
@@ -541,7 +543,7 @@ func dgo_go_runtime_publisher(h C.dgo_runtime, p *C.char, n C.size_t, config *C.
 		if err := fields(config, size, "config", false, &c); err != nil {
 			return err
 		}
-		w, err := mailbox.NewPublisher(at, kvsource.Config{
+		w, err := m.Publisher(at, kvsource.Config{
 			WorkerID: c.WorkerID, DPRank: c.DPRank, BlockSize: c.BlockSize, BufferSteps: c.BufferSteps, NoIndexer: !c.Indexer,
 		}, c.Engine)
 		if err != nil {

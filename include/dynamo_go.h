@@ -829,7 +829,8 @@ dgo_status dgo_runtime_model(dgo_runtime runtime, const char *endpoint, size_t e
 
 /* Flags of dgo_runtime_answer. */
 #define DGO_ANSWER_END 1u  /* the answer is complete, with this item if there is one */
-#define DGO_ANSWER_FAIL 2u /* it failed: item is a text for the caller instead, or {"message", "invalid": the request is at fault} */
+#define DGO_ANSWER_FAIL 2u /* it failed: item is a text for the caller instead, or {"message", "invalid": the request is at fault, "gone": the
+                             worker stops} */
 
 /* dgo_runtime_answer: answer a call of a service. Each has to be ended once, also one that was cancelled.
  *   call     [in]  of DGO_NOTICE_REQUEST.
@@ -893,7 +894,8 @@ dgo_status dgo_runtime_router(dgo_runtime runtime, const char *endpoint, size_t 
  *   request  [in]  as of dgo_router_best_worker; without a request id one is drawn.
  *   fields   [in]  MessagePack map, fields_size bytes: what the worker gets besides token_ids and routing. NULL: nothing.
  *   options  [in]  NULL, or a JSON object, options_size bytes: credit (100), as of dgo_runtime_call; routing (object: what the worker gets as
- *                  routing, besides dp_rank and backend_instance_id); token_ids (the prompt that the worker gets, if that is not `tokens`).
+ *                  routing, besides dp_rank and backend_instance_id); token_ids (the prompt that the worker gets, if that is not `tokens`);
+ *                     expected_output_tokens (of the answer; with router_track_output_blocks, blocks weigh the less the nearer it is to its end).
  *   call     [out] its number, for dgo_runtime_more and dgo_runtime_cancel.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also: the router has no runtime) | DGO_NOT_IMPLEMENTED. How it ends: as
  *          dgo_runtime_call and dgo_router_best_worker, and DGO_QUEUE_LIMIT_EXCEEDED. */

@@ -47,7 +47,7 @@ func BenchmarkRouting(b *testing.B) {
 	require.NoError(b, err)
 	direct := func() (time.Duration, error) {
 		began := time.Now()
-		s, err := k.Client().Direct(context.Background(), 1, &runtime.Request{ID: k.requestID(), Body: body})
+		s, err := k.Client().Direct(context.Background(), 1, &runtime.Request{ID: requestID(), Body: body})
 		for err == nil {
 			_, err = s.Recv()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,9 @@ type Request struct {
 	Fields []byte
 	// Send is the prompt that the worker gets, if that is not Tokens.
 	Send []uint32
+	// ExpectedOutput is how many tokens will probably be generated, 0 if nobody knows: with router_track_output_blocks, blocks weigh the less the
+	// nearer the answer is to its end.
+	ExpectedOutput int
 	// Routing is a MessagePack map that routing begins with; dp_rank, and backend_instance_id if the worker is pinned, are added.
 	Routing []byte
 }
@@ -57,7 +61,9 @@ type Stream struct {
 	id     string
 	inner  *runtime.Stream
 	choice Choice
-	once   sync.Once // of the booking's end
+	expect int       // tokens to be generated; 0: not known
+	once   sync.Once // of the stream's end
+	free   sync.Once // of the booking's
 
 	mu     sync.Mutex // guards timing, leave and keeper
 	timing Timing
@@ -75,10 +81,10 @@ type Stream struct {
 // Generate decides where a request goes, books it and sends it; it waits while the request has to. When it returns a stream, the worker has begun.
 // Errors: those of router.Router.Wait, of runtime.Runtime.Call, and that of ctx, whose end also ends the stream.
 func (k *KvRouter) Generate(ctx context.Context, q *Request) (*Stream, error) {
-	s := &Stream{k: k, timing: Timing{Received: time.Now()}}
+	s := &Stream{k: k, expect: q.ExpectedOutput, timing: Timing{Received: time.Now()}}
 	req := q.Request
 	if req.Book = true; req.ID == "" {
-		req.ID = k.requestID()
+		req.ID = requestID()
 	}
 	s.id, s.choice = req.ID, Choice{RequestID: req.ID, PromptBlocks: len(q.Tokens) / k.router.BlockSize()}
 	if err := s.dispatch(ctx, &req, q); err != nil {
@@ -86,7 +92,7 @@ func (k *KvRouter) Generate(ctx context.Context, q *Request) (*Stream, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-s.keeper = time.AfterFunc(k.renewal, owned.Guarded(s.keep))
+	s.keeper = time.AfterFunc(k.renewal, owned.Guarded(s.keep))
 	s.leave = owned.After(ctx, s.Close)
 	return s, nil
 }
@@ -106,7 +112,7 @@ func (s *Stream) dispatch(ctx context.Context, req *router.Request, q *Request) 
 	for attempt := 1; ; attempt++ {
 		choice, placed := s.k.place(ctx, req, tried)
 		if placed != nil {
-			if err != nil && errors.Is(placed, router.ErrNoWorkers) {
+			if err != nil && errors.Is(placed, router.ErrNoWorkers) && !errors.Is(err, plane.ErrInstanceNotFound) {
 				return err // nobody else can be asked: what the last one said tells more
 			}
 			return placed
@@ -212,7 +218,8 @@ func (s *Stream) next() (Item, error) {
 	}
 	out, err := wire.ReadOutput(got.Data)
 	if err != nil {
-		return Item{}, &plane.WorkerError{Failure: wire.Failure{Type: "Unknown", Class: "Internal", Message: err.Error()}}
+		message := fmt.Sprintf("the worker's handler yielded %s: %v", shown(got.Data), err)
+		return Item{}, &plane.WorkerError{Failure: wire.Failure{Type: "Unknown", Class: "Internal", Message: message}}
 	}
 	first := !s.begun
 	s.begun = true
@@ -232,6 +239,19 @@ func (s *Stream) next() (Item, error) {
 	return Item{Data: got.Data, First: first, Last: out.Ends}, nil
 }
 
+// shown is the beginning of an item as text.
+func shown(item []byte) string {
+	const most = 80
+	text, err := wire.ToJSON(nil, item)
+	switch {
+	case err != nil:
+		return "what is not MessagePack"
+	case len(text) > most:
+		return strings.ToValidUTF8(string(text[:most]), "") + "..."
+	}
+	return string(text)
+}
+
 func (s *Stream) time(first, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +269,12 @@ func (s *Stream) grow(tokens int) {
 	s.tokens += tokens
 	size := s.k.router.BlockSize()
 	if n := (s.tokens+size-1)/size - s.output; n > 0 {
-		_ = s.k.router.AddOutputBlock(s.id, n, nil)
+		var rest *float64 // of the answer, as a share
+		if s.expect > 0 {
+			share := max(0, 1-float64(s.tokens)/float64(s.expect))
+			rest = &share
+		}
+		_ = s.k.router.AddOutputBlock(s.id, n, rest)
 		s.output += n
 	}
 }
@@ -257,11 +282,16 @@ func (s *Stream) grow(tokens int) {
 // Stop asks the worker to end the answer gracefully: Recv gives what still comes.
 func (s *Stream) Stop() { s.inner.Stop() }
 
+// Release ends the booking, before Close does.
+func (s *Stream) Release() {
+	s.free.Do(func() { _ = s.k.router.Free(s.id) }) // its worker may be gone
+}
+
 // Close ends the stream and the booking; an answer that is not complete is killed. It is idempotent.
 func (s *Stream) Close() {
 	s.once.Do(func() {
 		s.inner.Close()
-		_ = s.k.router.Free(s.id) // its worker may be gone
+		s.Release()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.leave != nil {

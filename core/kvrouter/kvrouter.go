@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
@@ -34,12 +34,10 @@ type KvRouter struct {
 	stop    chan struct{}
 	once    sync.Once
 	running owned.Group
-	ids     atomic.Uint64 // of requests
 	renewal time.Duration // how often the bookings of streams are renewed
 
-	mu     sync.Mutex // guards loads
-	loads  map[worker.Rank]Load
-	prefix string // of the ids
+	mu    sync.Mutex // guards loads
+	loads map[worker.Rank]Load
 }
 
 // New follows an endpoint. The workers that are there are known when it returns; their KV events follow. Errors: those of router.New and of the
@@ -53,7 +51,6 @@ func New(e *runtime.Endpoint, blockSize int, config router.Config, options route
 	}
 	k := &KvRouter{
 		r: e.Runtime(), name: e.Name, config: config, router: inner, stop: make(chan struct{}), loads: make(map[worker.Rank]Load),
-		prefix:  discovery.Hex(discovery.RandomID()) + "-",
 		renewal: cmp.Or(options.RequestExpiry, router.DefaultRequestExpiry) / 4,
 	}
 	if err := k.start(e, replicas); err != nil {
@@ -108,6 +105,12 @@ func (k *KvRouter) Close() {
 	})
 }
 
+// Sync takes what discovery shows now; otherwise that follows by itself. The KV events of workers that came follow in any case.
+func (k *KvRouter) Sync() {
+	k.client.Refresh()
+	k.members.sync()
+}
+
 // WaitForWorkers waits until so many workers are candidates. Errors: that of ctx, plane.ErrClosed.
 func (k *KvRouter) WaitForWorkers(ctx context.Context, n int) error {
 	for {
@@ -156,12 +159,18 @@ func (k *KvRouter) forget(id uint64) {
 	maps.DeleteFunc(k.loads, func(r worker.Rank, _ Load) bool { return r.ID == id })
 }
 
-// requestID gives an id that no other request of the deployment has.
-func (k *KvRouter) requestID() string { return k.prefix + discovery.Hex(k.ids.Add(1)) }
+// requestID draws an id that no other request of the deployment has, a UUID as Dynamo's.
+func requestID() string {
+	a, b := rand.Uint64(), rand.Uint64()
+	const version, variant = 4 << 12, 2 << 62
+	a = a&^0xf000 | version
+	b = b&^(3<<62) | variant
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&(1<<48-1))
+}
 
 // ask sends a range query to a worker.
 func (k *KvRouter) ask(ctx context.Context, to *discovery.Instance, query []byte) ([]byte, error) {
-	s, err := k.r.Call(ctx, to, &runtime.Request{ID: k.requestID(), Body: query, Plain: true})
+	s, err := k.r.Call(ctx, to, &runtime.Request{ID: requestID(), Body: query, Plain: true})
 	if err != nil {
 		return nil, err
 	}

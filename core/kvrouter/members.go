@@ -14,7 +14,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// members keeps the router's workers in step with discovery. sync compares the whole with the whole; only one goroutine at a time calls it.
+// members keeps the router's workers in step with discovery. sync compares the whole with the whole.
 //
 // Invariant, after sync: the router's workers are the instances with a card of their own that fits the router; the stream of each of their ranks
 // follows the one publisher that is registered for it where the card says, and nobody if there is none, or more than one.
@@ -22,6 +22,8 @@ type members struct {
 	k      *KvRouter
 	models *discovery.View
 	scopes scopes
+
+	syncing sync.Mutex // held by sync
 
 	mu      sync.Mutex // guards the rest; sync alone writes
 	workers map[uint64]*member
@@ -116,6 +118,8 @@ func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64]
 
 // sync makes the router's workers what discovery says.
 func (m *members) sync() {
+	m.syncing.Lock()
+	defer m.syncing.Unlock()
 	cards, adapters, unfit := m.cards()
 	served := make(map[uint64]bool)
 	for _, id := range m.k.client.IDs() {

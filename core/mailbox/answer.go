@@ -33,10 +33,17 @@ type answer struct {
 }
 
 // Serve makes this process an instance of an endpoint: Request tells of each call, which Answer and Finish are for. Errors: those of
-// runtime.Endpoint.Serve.
+// runtime.Endpoint.Serve, and of List.
 func (m *Mailbox) Serve(e *runtime.Endpoint, o runtime.ServeOptions) (uint64, *runtime.Service, error) {
 	id := m.number()
+	unlisted := o.Unlisted
+	o.Unlisted = true
 	s, err := e.Serve(func(c *runtime.Call) error { return m.handle(id, c) }, o)
+	if err == nil && !unlisted {
+		if err = m.list(s, true); err != nil {
+			s.Close(false)
+		}
+	}
 	if err != nil {
 		return 0, nil, err
 	}

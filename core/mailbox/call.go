@@ -27,6 +27,7 @@ type call struct {
 	mu      sync.Mutex // guards the rest
 	credit  int
 	stop    func() // asks the worker to end; nil before it has begun
+	release func() // ends the booking; likewise
 	stopped bool
 }
 
@@ -162,10 +163,13 @@ func waiting(k *kvrouter.KvRouter) (n int) {
 type receiver interface {
 	recv() (flags uint32, payload []byte, err error)
 	Stop()
+	Release()
 	Close()
 }
 
 type direct struct{ *runtime.Stream }
+
+func (direct) Release() {}
 
 func (d direct) recv() (uint32, []byte, error) {
 	it, err := d.Recv()
@@ -280,7 +284,7 @@ func (m *Mailbox) pass(id uint64, s receiver) error {
 func (c *call) begun(s receiver) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stop = s.Stop
+	c.stop, c.release = s.Stop, s.Release
 	if c.stopped {
 		s.Stop()
 	}
@@ -343,11 +347,16 @@ func (m *Mailbox) Cancel(id uint64, kill bool) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	release := c.release
 	if kill {
+		c.mu.Unlock()
 		c.cancel()
+		if release != nil {
+			release() // what is decided next does not count it any more
+		}
 		return nil
 	}
-	c.mu.Lock()
 	if !c.stopped {
 		c.stopped = true
 		if c.stop != nil {
@@ -361,6 +370,10 @@ func (m *Mailbox) Cancel(id uint64, kill bool) error {
 
 // End ends a service, of which Closed tells, or a client. With kill a service's calls end at once, otherwise they are waited for. Errors: ErrUnknown.
 func (m *Mailbox) End(id uint64, kill bool) error {
+	if s, err := m.Service(id); err == nil {
+		s.Withdraw()                                     // now: its instance may be served anew
+		_ = m.settle(s.Instance().Name, s.Instance().ID) // nobody refuses what is not there
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c, s := m.clients[id], m.services[id]

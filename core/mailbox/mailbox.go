@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/engineworker"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
+	"github.com/dynamo-go/dynamo-go/core/kvrouter"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/event"
@@ -61,6 +62,7 @@ const room = 1 << 14
 // Mailbox is a runtime, and what happens in it. All methods are safe for concurrent use.
 type Mailbox struct {
 	r      *runtime.Runtime
+	local  bool // the store is this process's memory
 	out    *stream.Stream
 	status func(error) uint32
 	ctx    context.Context
@@ -77,9 +79,12 @@ type Mailbox struct {
 	clients  map[uint64]*client
 	loads    map[discovery.Name]*event.Publisher
 	engines  map[discovery.Name]*engineworker.Set
+	routers  map[*kvrouter.KvRouter]discovery.Name
+	sources  map[sourceKey]*source
 
-	modeling sync.Mutex // guards models, and that the store agrees
-	models   map[discovery.Key]bool
+	publishing sync.Mutex // guards the sources' users, and that they agree with the map; before mu
+	modeling   sync.Mutex // guards models, and that the store agrees; before mu
+	models     map[discovery.Key][]byte
 }
 
 // New gives the mailbox of a runtime, which it closes with it. status gives the flags of Ended for an error, nil included.
@@ -87,8 +92,10 @@ func New(r *runtime.Runtime, status func(error) uint32) *Mailbox {
 	m := &Mailbox{
 		r: r, out: stream.New(room), status: status, calls: make(map[uint64]*call), answers: make(map[uint64]*answer),
 		services: make(map[uint64]*runtime.Service), clients: make(map[uint64]*client), loads: make(map[discovery.Name]*event.Publisher),
-		models: make(map[discovery.Key]bool), engines: make(map[discovery.Name]*engineworker.Set),
+		engines: make(map[discovery.Name]*engineworker.Set), routers: make(map[*kvrouter.KvRouter]discovery.Name), sources: make(map[sourceKey]*source),
+		models: make(map[discovery.Key][]byte),
 	}
+	_, m.local = r.Store().(*discovery.Memory)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -106,7 +113,7 @@ func (m *Mailbox) Close() error {
 		m.mu.Lock()
 		m.cancel() // under mu: nothing begins after it
 		clients, loads, engines := m.clients, m.loads, m.engines
-		m.clients, m.loads, m.engines = nil, nil, nil
+		m.clients, m.loads, m.engines, m.routers, m.sources = nil, nil, nil, nil, nil
 		m.mu.Unlock()
 		m.out.End(nil) // whoever sends a notice does not wait for its reader any more
 		for _, c := range clients {
@@ -146,39 +153,60 @@ func (m *Mailbox) tell(h Head, payload []byte) error {
 
 // Model says what the instance id of an endpoint is like, whether it serves or not: card is a JSON object in Dynamo's form, or nil to take it back.
 // Again, it replaces what was said. A card that names an adapter (lora.name) stands beside the instance's own, and goes with it; alone, of no more than
-// lora, it is taken back. Errors: plane.ErrInvalidArgument, ErrUnknown (nothing to take back), and those of the store.
+// lora, it is taken back. Errors: plane.ErrInvalidArgument, in memory also if a router cannot take it: then what was said before holds; ErrUnknown
+// (nothing to take back), and those of the store.
 func (m *Mailbox) Model(e *runtime.Endpoint, id uint64, card []byte) error {
 	m.modeling.Lock()
 	defer m.modeling.Unlock()
 	if card == nil {
-		return m.takeBack(e.Name, id)
+		err := m.takeBack(e.Name, id)
+		_ = m.settle(e.Name, id) // nobody refuses what is not there
+		return err
 	}
 	model, err := discovery.NewModel(e.Name, id, card)
 	if err != nil {
 		return fmt.Errorf("%w: %w", plane.ErrInvalidArgument, err)
 	}
 	key, store := discovery.ModelKey(model.Name, model.ID, model.Suffix), m.r.Store()
+	record, old := model.Encode(), m.models[key]
 	switch {
+	case len(record) > discovery.MaxRecordBytes:
+		return fmt.Errorf("%w: model card of %d bytes, at most %d", plane.ErrInvalidArgument, len(card), discovery.MaxRecordBytes)
 	case model.Suffix != "" && alone(card):
-		if !m.models[key] {
+		if old == nil {
 			return fmt.Errorf("%w: instance %d has no card of the adapter", ErrUnknown, id)
 		}
 		delete(m.models, key)
-		return store.Delete(key)
-	case m.models[key]:
-		return store.Replace(key, model.Encode())
+		err = store.Delete(key)
+		_ = m.settle(e.Name, id) // nobody refuses less
+		return err
+	case old != nil:
+		err = store.Replace(key, record)
+	default:
+		err = store.Create(key, record)
 	}
-	err = store.Create(key, model.Encode())
-	if err == nil {
-		m.models[key] = true
+	if err != nil {
+		return err
 	}
-	return err
+	m.models[key] = record
+	refused := m.settle(e.Name, id)
+	if refused == nil {
+		return nil
+	}
+	if m.models[key] = old; old != nil {
+		_ = store.Replace(key, old) // it is in memory
+	} else {
+		delete(m.models, key)
+		_ = store.Delete(key)
+	}
+	_ = m.settle(e.Name, id)
+	return refused
 }
 
 // takeBack deletes all cards of an instance. m.modeling is held.
 func (m *Mailbox) takeBack(n discovery.Name, id uint64) error {
 	own := discovery.ModelKey(n, id, "")
-	if !m.models[own] {
+	if m.models[own] == nil {
 		return fmt.Errorf("%w: instance %d has no model card", ErrUnknown, id)
 	}
 	var errs []error

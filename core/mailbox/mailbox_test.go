@@ -3,18 +3,24 @@ package mailbox_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 	"github.com/dynamo-go/dynamo-go/core/kvrouter"
 	"github.com/dynamo-go/dynamo-go/core/mailbox"
+	"github.com/dynamo-go/dynamo-go/core/publish"
+	"github.com/dynamo-go/dynamo-go/core/relay"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/kvsource"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -228,4 +234,119 @@ func TestGenerate(t *testing.T) {
 	require.ErrorIs(t, err, plane.ErrClosed)
 	_, err = h.Client(e)
 	require.Error(t, err)
+}
+
+// settled opens a mailbox in memory with a router of its endpoint.
+func settled(t *testing.T) (*host, *kvrouter.KvRouter) {
+	h := open(t)
+	k, err := h.Router(h.endpoint(), 4, router.DefaultConfig(), router.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { h.CloseRouter(k) })
+	return h, k
+}
+
+// In memory nothing is seen later than the call returns that says it.
+func TestWhatIsSaidIsSeenInMemory(t *testing.T) {
+	h, k := settled(t)
+	e, id := h.endpoint(), h.Runtime().ID()
+	workers := func() int {
+		all, err := k.Router().Workers()
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.NoError(t, h.Model(e, id, []byte(`{"kv_cache_block_size":4}`)))
+	service, client := h.serve()
+	for range 100 {
+		require.Equal(t, 1, workers())
+		require.NoError(t, h.List(service, false))
+		require.Zero(t, workers())
+		c, err := h.Instances(client)
+		require.NoError(t, err)
+		require.Empty(t, c.IDs())
+		require.NoError(t, h.List(service, true))
+	}
+	require.NoError(t, h.Model(e, id, nil))
+	require.Zero(t, workers())
+	require.NoError(t, h.Model(e, id, []byte(`{}`)))
+	require.Equal(t, 1, workers())
+	require.NoError(t, h.End(service, true))
+	require.Zero(t, workers())
+	again, _, err := h.Serve(e, runtime.ServeOptions{})
+	require.NoError(t, err, "the instance is free again at once")
+	require.Equal(t, 1, workers())
+	require.NoError(t, h.End(again, false))
+}
+
+// What a router in memory cannot take is refused, and changes nothing.
+func TestWhatARouterRefuses(t *testing.T) {
+	h, k := settled(t)
+	e, id := h.endpoint(), h.Runtime().ID()
+	require.NoError(t, h.Model(e, id, []byte(`{"kv_cache_block_size":8}`)), "nobody serves")
+	_, _, err := h.Serve(e, runtime.ServeOptions{})
+	require.ErrorIs(t, err, plane.ErrInvalidArgument)
+	require.ErrorContains(t, err, "block_size=8")
+	require.NoError(t, h.Model(e, id, []byte(`{"kv_cache_block_size":4}`)))
+	service, client := h.serve()
+	require.ErrorIs(t, h.Model(e, id, []byte(`{"kv_cache_block_size":8}`)), plane.ErrInvalidArgument)
+	workers, err := k.Router().Workers()
+	require.NoError(t, err)
+	require.Len(t, workers, 1)
+	require.NoError(t, h.List(service, false))
+	require.NoError(t, h.Model(e, id, []byte(`{"kv_cache_block_size":8}`)))
+	require.ErrorIs(t, h.List(service, true), plane.ErrInvalidArgument)
+	c, err := h.Instances(client)
+	require.NoError(t, err)
+	require.Empty(t, c.IDs())
+	h.CloseRouter(k)
+	require.NoError(t, h.List(service, true))
+	_, err = h.Router(e, 4, router.DefaultConfig(), router.Options{})
+	require.ErrorContains(t, err, "block_size=8")
+	require.ErrorIs(t, h.Model(e, id, []byte(`{"display_name":"`+strings.Repeat("x", discovery.MaxRecordBytes)+`"}`)), plane.ErrInvalidArgument)
+}
+
+func TestPublishersOfARankShareIt(t *testing.T) {
+	h, k := settled(t)
+	e, id := h.endpoint(), h.Runtime().ID()
+	require.NoError(t, h.Model(e, id, []byte(`{"runtime_config":{"enable_local_indexer":true}}`)))
+	h.serve()
+	var two [2]*mailbox.Publisher
+	for i := range two {
+		var err error
+		two[i], err = h.Publisher(e, kvsource.Config{BlockSize: 4}, nil)
+		require.NoError(t, err)
+		_, err = two[i].Publish(0, publish.Stored(nil, []block.EngineHash{1}, []uint32{1, 2, 3, 4}, 4))
+		require.NoError(t, err)
+	}
+	removed := publish.Removed([]block.EngineHash{1})
+	held := func(n int) func() bool {
+		return func() bool {
+			c, err := k.Router().BestWorker(&router.Request{Prompt: router.Prompt{Tokens: []uint32{1, 2, 3, 4}}})
+			return err == nil && int(c.OverlapBlocks) == n
+		}
+	}
+	require.Eventually(t, held(1), 20*time.Second, time.Millisecond)
+	_, err := two[0].Publish(0, removed)
+	require.NoError(t, err)
+	require.NoError(t, two[0].Close())
+	require.NoError(t, two[0].Close())
+	_, err = two[0].Publish(0, removed)
+	require.ErrorIs(t, err, publish.ErrClosed)
+	_, err = two[1].Publish(0, removed)
+	require.NoError(t, err)
+	require.Eventually(t, held(0), 20*time.Second, time.Millisecond)
+	for name, c := range map[string]kvsource.Config{"router": {BlockSize: 8, DPRank: 1}, "publisher": {BlockSize: 8}} {
+		_, err = h.Publisher(e, c, nil)
+		require.ErrorIs(t, err, plane.ErrInvalidArgument, name)
+	}
+	var engine relay.EngineConfig
+	require.NoError(t, json.Unmarshal([]byte(`{"kv_events":"tcp://127.0.0.1:1"}`), &engine))
+	_, err = h.Publisher(e, kvsource.Config{BlockSize: 4}, &engine)
+	require.ErrorIs(t, err, plane.ErrInvalidArgument)
+	h.CloseRouter(k)
+	_, err = h.Router(e, 8, router.DefaultConfig(), router.Options{})
+	require.ErrorContains(t, err, "blocks of 4 tokens")
+	require.NoError(t, two[1].Close())
+	k, err = h.Router(e, 8, router.DefaultConfig(), router.Options{})
+	require.NoError(t, err)
+	h.CloseRouter(k)
 }

@@ -20,21 +20,21 @@ type held struct {
 	refs uint32
 }
 
-// add counts one store, and tells whether routers must hear of it: the name is new, or stands for another block now.
-func (c *counts) add(tier event.Tier, name block.EngineHash, at block.SequenceHash) (first bool) {
+// add counts one store, and tells whether routers must hear of it: the name is new, or moved: it stands for another block now.
+func (c *counts) add(tier event.Tier, name block.EngineHash, at block.SequenceHash) (first, moved bool) {
 	h, known := c[tier][name]
 	if known && h.at == at {
 		if h.refs < math.MaxUint32 {
 			h.refs++
 		}
 		c[tier][name] = h
-		return false
+		return false, false
 	}
 	if c[tier] == nil {
 		c[tier] = make(map[block.EngineHash]held)
 	}
 	c[tier][name] = held{at, 1}
-	return true
+	return true, known
 }
 
 // take counts one removal. last tells whether routers must hear of it; known is false if there is no such name.

@@ -296,8 +296,14 @@ func (s *Source) store(e *Event, tier event.Tier) (done index.Applied, err error
 			if tier != event.Device {
 				parent = block.SequenceHash(e.BlockHashes[i])
 			}
-			if first = s.held.add(tier, e.BlockHashes[i], at); !first {
+			var moved bool
+			if first, moved = s.held.add(tier, e.BlockHashes[i], at); !first {
 				done.Duplicate++
+			}
+			if moved { // a router that does not know the new block's parent must not take the old one for held
+				if err := s.gone(e.Medium, tier, e.BlockHashes[i:i+1]); err != nil {
+					return done, err
+				}
 			}
 		}
 		if i < n {
@@ -388,12 +394,16 @@ func (s *Source) remove(e *Event, tier event.Tier) (done index.Applied, err erro
 	}
 	done.Removed = len(gone)
 	for part := range slices.Chunk(gone, maxEventBytes/nameBytes) {
-		err = s.send(Event{Kind: event.Removed, BlockHashes: part, Medium: e.Medium}, &event.Event{Kind: event.Removed, Tier: tier, Removed: part})
-		if err != nil {
+		if err = s.gone(e.Medium, tier, part); err != nil {
 			return done, err
 		}
 	}
 	return done, nil
+}
+
+// gone publishes that names are held no more.
+func (s *Source) gone(medium string, tier event.Tier, names []block.EngineHash) error {
+	return s.send(Event{Kind: event.Removed, BlockHashes: names, Medium: medium}, &event.Event{Kind: event.Removed, Tier: tier, Removed: names})
 }
 
 // send records an event and publishes it, in this order: who hears of it may ask for it.

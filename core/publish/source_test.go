@@ -107,6 +107,11 @@ func TestANameUsedAgainIsAnotherBlock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, index.Applied{Removed: 1}, done)
 	require.Zero(t, s.Stats().Blocks)
+	all := messages(t, s)
+	require.Len(t, all, 5)
+	require.Equal(t, []event.Kind{event.Cleared, event.Stored, event.Removed, event.Stored, event.Removed}, []event.Kind{
+		all[0].Kind, all[1].Kind, all[2].Kind, all[3].Kind, all[4].Kind,
+	}, "who does not take the second block must not keep the first")
 	_, err = s.Publish(chain(nil, 1), Cleared())
 	require.NoError(t, err)
 	done, err = s.Publish(chain(nil, 1))

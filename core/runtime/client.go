@@ -50,14 +50,14 @@ func (e *Endpoint) Client() (*Client, error) {
 		r: e.r, name: e.Name, view: view, stop: make(chan struct{}), instances: make(map[uint64]*instance),
 		changed: make(chan struct{}), turn: rand.Uint64(),
 	}
-	c.refresh()
+	c.Refresh()
 	c.running.Keep(c.stop, func() {
 		for {
 			select {
 			case <-c.stop:
 				return
 			case <-view.Changed():
-				c.refresh()
+				c.Refresh()
 			}
 		}
 	})
@@ -79,11 +79,11 @@ func (c *Client) Close() {
 	})
 }
 
-// refresh takes what the view shows.
-func (c *Client) refresh() {
+// Refresh takes what discovery shows now; otherwise that follows by itself.
+func (c *Client) Refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[uint64]bool)
+	seen, changed := make(map[uint64]bool), false
 	c.malformed = 0
 	for path, record := range c.view.Entries() {
 		found, err := discovery.DecodeInstance(path, record)
@@ -99,16 +99,19 @@ func (c *Client) refresh() {
 		}
 		i := &instance{Instance: found, record: record}
 		i.gone, i.leave = context.WithCancelCause(context.Background())
-		c.instances[found.ID] = i
+		c.instances[found.ID], changed = i, true
 	}
 	for id, i := range c.instances {
 		if !seen[id] {
 			i.leave(fmt.Errorf("%w: instance %d is gone", plane.ErrUnavailable, id))
 			delete(c.instances, id)
+			changed = true
 		}
 	}
-	close(c.changed)
-	c.changed = make(chan struct{})
+	if changed {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
 }
 
 // IDs are those of all instances, in order.

@@ -127,13 +127,18 @@ func (s *Service) Unregister() error {
 	return s.r.store.Delete(discovery.InstanceKey(s.instance.Name, s.instance.ID))
 }
 
-// Close ends the service: it is registered no more, refuses calls, and those that run are killed, or waited for if graceful. It is idempotent.
-func (s *Service) Close(graceful bool) {
+// Withdraw begins what Close ends: the service is registered no more and refuses calls, and the instance may be served anew. It is idempotent.
+func (s *Service) Withdraw() {
 	_ = s.Unregister() // the store may be closed
 	s.r.server.remove(s)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.closed = true
-	s.mu.Unlock()
+}
+
+// Close ends the service: it is registered no more, refuses calls, and those that run are killed, or waited for if graceful. It is idempotent.
+func (s *Service) Close(graceful bool) {
+	s.Withdraw()
 	if !graceful {
 		s.cancel()
 	}

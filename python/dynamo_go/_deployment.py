@@ -1,4 +1,4 @@
-"""What the objects of one runtime share that is a process of a deployment: it stands where :class:`Hub` does in memory.
+"""What the objects of one runtime share: a process of a deployment, which in memory is one of its own.
 
 The library does the work, and never calls Python: it tells of everything in one stream of notices, which the event loop reads when a descriptor says
 so. Each call, service and client is a number; who hears of it is in `_parties`.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import json
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _native
 from ._call import Answer, Watcher
 from ._context import Context
-from ._errors import Cancelled, Closed, Disconnected, DynamoError
+from ._errors import Closed, Disconnected, DynamoError
 from ._instance import slug
 
 if TYPE_CHECKING:
@@ -42,12 +43,16 @@ class _Party(Protocol):
 
 
 class Deployment:
-    """One process of a deployment. All methods belong to the event loop, but for :meth:`shutdown`."""
+    """One process of a deployment. All methods belong to the event loop, but for :meth:`shutdown`.
+
+    In memory, whoever is to see a worker has seen it when the call returns that says so, and a worker needs no model card.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, discovery: str) -> None:
         environment = {name: value for name, value in os.environ.items() if name.startswith("DYN_")}
         self.loop = loop
         self.closed = False
+        self._alone = discovery == "mem"
         self.native = _native.Runtime(json.dumps({"discovery": discovery, "environment": environment}))
         self.first_id: int = json.loads(self.native.info())["id"]
         self._parties: dict[int, _Party] = {}
@@ -75,7 +80,7 @@ class Deployment:
         notices = self.native.take()
         if notices is None:
             for party in list(self._parties.values()):
-                party.notice(_ENDED, _CLOSED_STATUS, "the runtime is shut down", None)
+                party.notice(_ENDED, _statuses().closed, "the runtime is shut down", None)
             self._parties.clear()
             return False
         for kind, number, flags, payload, more in notices:
@@ -90,15 +95,18 @@ class Deployment:
 
     def serve(self, instance: Instance) -> None:
         """Take in a worker that begins to serve; it is registered at once."""
+        profile = instance.profile
+        another = instance.worker_id != profile.worker_id  # than the one that `describe` has told of
+        if profile.card.name if another else self._alone and not profile.card.name:
+            self.native.model(instance.path, instance.worker_id, _record(profile.card))
+        if another:
+            for adapter in profile.card.adapters:
+                self.native.model(instance.path, instance.worker_id, _adapter_record(adapter))
         service = self.native.serve(instance.path, json.dumps({"id": instance.worker_id}))
         self._serving.setdefault(instance.path, {})[instance.worker_id] = instance
         self._services[instance] = service
         self._parties[service] = _Service(self, service, instance)
-        profile = instance.profile
-        if profile.card.name and instance.worker_id != profile.worker_id:
-            self.native.model(instance.path, instance.worker_id, _record(profile.card))
-            for adapter in profile.card.adapters:
-                self.native.model(instance.path, instance.worker_id, _adapter_record(adapter))
+        self._changed(instance.path)
 
     def serves(self, path: str, worker_id: int) -> bool:
         """Whether a worker of this process serves, registered or not."""
@@ -107,11 +115,13 @@ class Deployment:
     def register(self, instance: Instance) -> None:
         """Let clients and routers find a worker again."""
         self.native.listed(self._services[instance], True)
+        self._changed(instance.path)
 
     def unregister(self, instance: Instance) -> None:
         """Let nobody find a worker; it goes on serving."""
         with contextlib.suppress(DynamoError):
             self.native.listed(self._services[instance], False)
+        self._changed(instance.path)
 
     def leave(self, instance: Instance) -> None:
         """Let nobody find a worker that is about to end."""
@@ -158,7 +168,7 @@ class Deployment:
 
     def instances(self, path: str) -> dict[int, Remote]:
         """The instances of a path."""
-        return dict(self._client(path).instances())
+        return self._client(path).instances()
 
     def instance(self, path: str, worker_id: int) -> Remote | None:
         """One of them, if it is one."""
@@ -171,9 +181,14 @@ class Deployment:
             client = self._clients[path] = self._parties[number] = _Client(self, number)
         return client
 
-    async def wait_for(self, path: str, count: int, link: object = None) -> list[int]:
-        """Wait until a path has `count` instances, and give their ids."""
-        while len(ids := list(self.instances(path))) < count:
+    def _changed(self, path: str) -> None:
+        """Have the instances of a path looked up again."""
+        if path in self._clients:
+            self._clients[path].notice(_CHANGED, 0, None, None)
+
+    async def wait_for(self, path: str) -> list[int]:
+        """Wait until a path has an instance, and give the ids of all."""
+        while not (ids := list(self.instances(path))):
             self.check()
             waiter = self.loop.create_future()
             self._waiters.add(waiter)
@@ -194,12 +209,6 @@ class Deployment:
         while len(router.workers()) < count:
             self.check()
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def attach(self, path: str, router: Router) -> None:
-        """Do nothing: the library keeps the router's workers."""
-
-    def detach(self, path: str, link: object) -> None:
-        """Likewise."""
 
     def start(self, number: int, buffer_size: int, watcher: Watcher, context: Context | None = None) -> RemoteCall:
         """Follow a call that was submitted."""
@@ -234,8 +243,22 @@ class Deployment:
         self.wake()
 
 
-_CLOSED_STATUS = next(status for status, (name, _) in _native.statuses().items() if name == "CLOSED")
 _OK = 0
+
+
+class _Statuses(NamedTuple):
+    """How the library tells how something ended."""
+
+    classes: dict[int, type[Exception]]
+    closed: int
+    cancelled: int
+
+
+@functools.cache
+def _statuses() -> _Statuses:
+    known = _native.statuses()  # loads the library, which importing must not
+    numbers = {name: status for status, (name, _) in known.items()}
+    return _Statuses({status: kind for status, (_, kind) in known.items()}, numbers["CLOSED"], numbers["CANCELLED"])
 
 
 def _drain(reference: weakref.ref[Deployment], loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -301,7 +324,10 @@ class _Client:
 
     def instances(self) -> dict[int, Remote]:
         if self._instances is None:
-            records = json.loads(self._deployment.native.instances(self.number))
+            try:
+                records = json.loads(self._deployment.native.instances(self.number))
+            except Closed:
+                return {}
             self._instances = {r["instance_id"]: Remote(self._deployment, self.number, r) for r in records}
         return self._instances
 
@@ -333,7 +359,10 @@ class Remote:
 
 
 class RemoteCall:
-    """A request in flight to another process: what :class:`Call` is to this one. It has credit for as many items as its reader may be behind."""
+    """A request in flight, as its caller sees it. It has credit for as many items as its reader may be behind.
+
+    It is open, then ended; it never opens again. What came before it ended can still be read, unless it was given up.
+    """
 
     def __init__(
         self, deployment: Deployment, number: int, buffer_size: int, watcher: Watcher, context: Context | None
@@ -350,7 +379,10 @@ class RemoteCall:
         self._stopping = False  # by us: then its end is no error
         self._ended = False
         self._error: Exception | None = None
-        if context is not None:
+        if context is not None and context.is_stopped():
+            self._stopping = True
+            self._kill()
+        elif context is not None:
             context._on_stop(self.stop)
 
     async def begun(self) -> None:
@@ -414,9 +446,8 @@ class RemoteCall:
             self._begun = True
             self._watcher.begun(payload)
         elif kind == _ENDED:
-            quiet = flags == _OK or (self._stopping and flags == _CANCELLED_STATUS)
+            quiet = flags == _OK or (self._stopping and flags == _statuses().cancelled)
             self._end(None if quiet else _error(flags, payload))
-            self._watcher.ended()
         self._wake()
 
     def stop(self) -> None:
@@ -463,13 +494,9 @@ class RemoteCall:
                     sleeper.set_result(None)
 
 
-_CLASSES = _native.statuses()
-_CANCELLED_STATUS = next(status for status, (_, kind) in _CLASSES.items() if kind is Cancelled)
-
-
 def _error(status: int, text: str) -> Exception:
-    kind = _CLASSES.get(status, ("", DynamoError))[1]
-    if status == _CLOSED_STATUS and not text:
+    kind = _statuses().classes.get(status, DynamoError)
+    if status == _statuses().closed and not text:
         kind = Disconnected
     return kind(text)
 

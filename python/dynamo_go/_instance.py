@@ -1,4 +1,4 @@
-"""A worker that serves an endpoint of an in-memory runtime."""
+"""A worker that serves an endpoint."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ._call import Answer, Call, Watcher
+from ._call import Answer
 from ._context import Context
 from ._errors import Disconnected, InvalidArgument
 
 if TYPE_CHECKING:
     from ._deployment import Deployment
-    from ._hub import Hub
     from ._native import Runtime
 
 # How long `DistributedRuntime.shutdown` lets requests in flight run to their end.
@@ -83,7 +82,7 @@ class Instance:
     """
 
     def __init__(
-        self, hub: Hub | Deployment, profile: Profile, worker_id: int, handler: Callable[..., Any], graceful: bool
+        self, hub: Deployment, profile: Profile, worker_id: int, handler: Callable[..., Any], graceful: bool
     ) -> None:
         self.profile = profile
         self.path = profile.path
@@ -93,19 +92,13 @@ class Instance:
         self._handler = handler
         self._takes_context = _takes_context(handler)
         self._graceful = graceful
-        self._calls: set[Call] = set()
+        self._calls: set[Answer] = set()
         self._stopped = False
 
-    def call(self, request: Any, context: Context, buffer_size: int, watcher: Watcher) -> Call:
-        """Send a request to the worker."""
-        call = Call(self._start(request, context), context, buffer_size, watcher, self._call_ended)
-        self._calls.add(call)
-        return call
-
     def answer(self, native: Runtime, number: int, request: Any, context: Context) -> Answer:
-        """Have the worker answer a request of another process."""
+        """Have the worker answer a request."""
 
-        def ended(call: Call) -> None:
+        def ended(call: Answer) -> None:
             self._hub.answered(number)
             self._call_ended(call)
 
@@ -133,7 +126,7 @@ class Instance:
             call.fail(Disconnected(f"worker {self.worker_id} stopped before the generation completed"))
         self._finish()
 
-    def _call_ended(self, call: Call) -> None:
+    def _call_ended(self, call: Answer) -> None:
         self._calls.discard(call)
         if self._stopped and not self._calls:
             self._finish()

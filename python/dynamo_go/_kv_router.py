@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import time
-import uuid
 import warnings
 from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -18,17 +16,14 @@ from ._call import AsyncResponseStream
 from ._checks import expect, integer, several, shown
 from ._config import KvRouterConfig
 from ._constraints import LoadThresholdConfig, RoutingConstraints
-from ._context import Context
+from ._deployment import FIRST, LAST, Deployment, RemoteCall
 from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
-from ._hub import Hub
-from ._instance import Instance
 from ._json import encode, mapping
 from ._router import _NO_REQUEST, Router, _arguments, packed_ranges
 from ._runtime import Endpoint
 from ._waits import Waits
 
 if TYPE_CHECKING:
-    from ._deployment import Deployment, RemoteCall
     from ._native import Tokens
     from ._types import Decision, PotentialLoad
 
@@ -43,6 +38,9 @@ _AFFINITY_TTL_MAX = 31_536_000
 
 # Errors of a call's arguments are raised by the call; all others when its result is awaited.
 _ARGUMENT_ERRORS = (InvalidArgument, TypeError, ValueError, OverflowError, NotImplementedError)
+
+# What a request's routing says of the worker is said anew when one is chosen.
+_DECIDED = ("dp_rank", "backend_instance_id")
 
 
 class KvRouter:
@@ -110,16 +108,15 @@ class KvRouter:
             raise NotImplementedError(f"ais_perf_config={ais_perf_config!r} is not implemented: only None exists")
         if block_size is None:
             block_size = _from_environment(_BLOCK_SIZE_VARIABLE, _BLOCK_SIZE)
-        self._hub: Hub | Deployment = endpoint._hub
+        self._hub = endpoint._hub
         if self._hub.closed:
             raise Closed("the runtime is shut down")
         self._path = endpoint._path
         self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
         config = KvRouterConfig() if kv_router_config is None else kv_router_config
-        make: Callable[..., Router] = Router
-        if not isinstance(self._hub, Hub):
-            make = functools.partial(_EndpointRouter, self._hub, self._path)
-        self._router = make(
+        self._router = _EndpointRouter(
+            self._hub,
+            self._path,
             block_size,
             config,
             max_bytes=max_bytes,
@@ -130,13 +127,7 @@ class KvRouter:
         self._loop = self._hub.loop
         self._waits = Waits(self._router, self._loop)
         self._native_answer = self._router._native.answer
-        self._track_output = config.router_track_output_blocks
         self._closed = False
-        try:
-            self._link: Any = self._hub.attach(self._path, self._router)
-        except DynamoError:
-            self._router.close()
-            raise
 
     @property
     def block_size(self) -> int:
@@ -169,10 +160,10 @@ class KvRouter:
     ) -> asyncio.Future[AsyncResponseStream]:
         """Choose a worker for a prompt, book it, send the request, and stream the answer.
 
-        The request is booked when this returns, unless it has to wait: then when awaiting ends. Cancelling what is awaited
-        gives it up. Its prompt stops loading the worker at the first item, and all of it at
-        the end: when the handler ends or fails, when the worker stops, when the stream is closed or dropped, or when a
-        task that waits for its next item is cancelled.
+        The request is booked and sent when awaiting ends. Cancelling what is awaited gives it up. Its prompt stops loading
+        the worker when the first item has come, and all of it at the end: when the handler ends or fails, when the worker
+        stops, when the stream is closed or dropped, or when a task that waits for its next item is cancelled. Until then a
+        worker that cannot be reached makes it try another one.
 
         Args:
             token_ids: the prompt, ints in 0 .. 2**32-1; a buffer of uint32 is read in place. May be empty.
@@ -188,7 +179,8 @@ class KvRouter:
             multi_modal_data: passed on.
             mm_routing_info: ``{"routing_token_ids": [...], "block_mm_infos": [...]}``: what to route by instead.
             routing_constraints: which workers may serve it.
-            response_buffer_size: items that the worker may be ahead of the reader; 0: each is computed when asked for.
+            response_buffer_size: items that may wait here for the reader; 0: each is fetched when asked for. A worker can be
+                ahead of that by what the connection between holds.
             lora_name: LoRA adapter: workers that have it serve the request, if any has. Passed on. Not Dynamo's, like the next
                 three: there, frontends put it into `routing`.
             session_id: see :meth:`best_worker`.
@@ -265,6 +257,12 @@ class KvRouter:
         if buffer_size < 0:
             raise InvalidArgument(f"response_buffer_size must be non-negative, got {buffer_size}")
         routing = {name: value for name, value in request["routing"].items() if value is not None}
+        for name in ("lora_name", "cache_namespace", "policy_class", "session_id"):
+            if name in routing:
+                expect(routing[name], str, name)
+        for name in ("timeout", "priority_jump"):
+            if name in routing and not isinstance(routing[name], (int, float)):
+                raise TypeError(f"{name}: expected a number, got {type(routing[name]).__name__} ({routing[name]!r})")
         pinned = routing.get("backend_instance_id", routing.get("decode_worker_id"))
         mm = request.get("mm_routing_info") or {}
         asked = {
@@ -285,90 +283,33 @@ class KvRouter:
         }
         if any(str(note).startswith("query_instance_id") for note in request["annotations"]):
             return self._answer_with_workers(lambda: self._query(request, asked), self._probe(asked))
-        if not isinstance(self._hub, Hub):
-            submit = functools.partial(self._submit, self._hub, request, asked, buffer_size)
-            return self._answer_with_workers(submit, self._probe(asked))
-        return self._answer_with_workers(lambda: self._send(request, asked, pinned, buffer_size), self._probe(asked))
+        submit = functools.partial(self._submit, request, asked, buffer_size)
+        return self._answer_with_workers(submit, self._probe(asked))
 
     def _probe(self, asked: dict[str, Any]) -> Callable[[], Any]:
         """Ask as a request would, without waiting."""
         return lambda: self._router.best_worker(**{**asked, "timeout": 0.0})
 
-    def _send(
-        self, request: dict[str, Any], asked: dict[str, Any], pinned: int | None, buffer_size: int
-    ) -> AsyncResponseStream | asyncio.Future[AsyncResponseStream]:
-        """Book and dispatch, now or when it is the request's turn. Nothing stays booked if it fails."""
-        request_id = str(uuid.uuid4())
-        expected = request["routing"].get("expected_output_tokens") if self._track_output else None
-        booking = _Booking(self._router, request_id, self._track_output, expected)
-        send = functools.partial(self._dispatch, request, booking, pinned, buffer_size)
-        asked = {**asked, "request_id": request_id, "update_indexer": True}
-        assert isinstance(self._hub, Hub)
-        with self._hub.lock:  # no worker leaves between the choice and the dispatch
-            choice = self._waits.submit(**asked)
-            if isinstance(choice, tuple):
-                stream = send(choice)
-                assert stream is not None, "the link knows exactly the registered workers"
-                return stream
-        return _following(choice, self._send_later(choice, asked, booking, send))
-
     def _submit(
-        self, deployment: Deployment, request: dict[str, Any], asked: dict[str, Any], buffer_size: int
+        self, request: dict[str, Any], asked: dict[str, Any], buffer_size: int
     ) -> asyncio.Future[AsyncResponseStream]:
         """Have the library choose, book and send, and wait until a worker has begun."""
         options: dict[str, Any] = {"credit": buffer_size}
-        if request["routing"]:
-            options["routing"] = request["routing"]
+        if (expected := request["routing"].get("expected_output_tokens")) is not None:
+            options["expected_output_tokens"] = expected
+        if routing := {name: value for name, value in request["routing"].items() if name not in _DECIDED}:
+            options["routing"] = routing
         if asked["token_ids"] is not request["token_ids"]:
             options["token_ids"] = _request.listed(request["token_ids"])
         fields = {name: value for name, value in request.items() if name not in ("token_ids", "routing")}
         asked = {**_NO_REQUEST, **asked, "update_indexer": True}
         number = self._router._native.generate(fields, encode(options, "routing"), *_arguments(**asked))
-        call = deployment.start(number, buffer_size, _Routed())
-        return _following(call, AsyncResponseStream(call)._begun())
+        call = self._hub.start(number, buffer_size, _Routed())
+        return _following(call, self._begun(call))
 
-    async def _send_later(
-        self,
-        choice: asyncio.Future[tuple[int, int, int]] | tuple[int, int, int],
-        asked: dict[str, Any],
-        booking: _Booking,
-        send: Callable[[tuple[int, int, int]], AsyncResponseStream | None],
-    ) -> AsyncResponseStream:
-        assert isinstance(self._hub, Hub)
-        while True:
-            chosen = choice if isinstance(choice, tuple) else await choice
-            with self._hub.lock:
-                stream = send(chosen)
-                if stream is not None:
-                    return stream
-                booking.unbooked()  # its worker left meanwhile: again
-                choice = self._waits.submit(**asked)
-
-    def _dispatch(
-        self,
-        request: dict[str, Any],
-        booking: _Booking,
-        pinned: int | None,
-        buffer_size: int,
-        choice: tuple[int, int, int],
-    ) -> AsyncResponseStream | None:
-        """Send a request that is booked. None if its worker has left. The hub's lock is held."""
-        worker_id, dp_rank, overlap = choice
-        instance = self._hub.instance(self._path, worker_id)
-        if not isinstance(instance, Instance):
-            return None
-        try:
-            tokens = _request.listed(request["token_ids"])
-            booking.routed(worker_id, dp_rank, overlap, -(-len(tokens) // self.block_size), len(self._waits))
-            routing = {**request["routing"], "dp_rank": dp_rank}
-            if pinned is not None:
-                routing["backend_instance_id"] = pinned
-            message = {**request, "token_ids": tokens, "routing": routing}
-            call = instance.call(message, Context(booking.request_id), buffer_size, booking)
-        except BaseException:
-            booking.ended()
-            raise
-        return AsyncResponseStream(call)
+    async def _begun(self, call: RemoteCall) -> AsyncResponseStream:
+        """Wait until a worker has begun; until then the router stays, even if nobody else has it."""
+        return await AsyncResponseStream(call)._begun()
 
     def _query(
         self, request: dict[str, Any], asked: dict[str, Any]
@@ -635,7 +576,6 @@ class KvRouter:
         """Stop routing, and forget everything; streams that run go on. Closing again does nothing."""
         if not self._closed:
             self._closed = True
-            self._hub.detach(self._path, self._link)
             self._waits.close()
             self._router.close()
 
@@ -699,8 +639,7 @@ class KvRouter:
     def _too_few_workers(self) -> bool:
         """Whether workers are still waited for; once they have come it is over."""
         self._check_loop()
-        have = self._hub.instances(self._path) if isinstance(self._hub, Hub) else self._router.workers()
-        if len(have) < self._min_workers:
+        if len(self._router.workers()) < self._min_workers:
             return True
         self._min_workers = 0
         return False
@@ -717,10 +656,7 @@ class KvRouter:
 
     async def _answer_later(self, do: Callable[[], T | asyncio.Future[T]]) -> T:
         self._check_open()
-        if isinstance(self._hub, Hub):
-            await self._hub.wait_for(self._path, self._min_workers, self._link)
-        else:
-            await self._hub.wait_for_workers(self._router, self._min_workers)
+        await self._hub.wait_for_workers(self._router, self._min_workers)
         self._check_open()
         self._min_workers = 0
         result = do()
@@ -771,7 +707,7 @@ class _EndpointRouter(Router):
 
 
 class _Routed:
-    """Watches a request that goes to another process: completes its items. Its booking is the library's."""
+    """Watches a request: completes its items. Its booking is the library's."""
 
     def begun(self, route: list[Any]) -> None:
         worker_id, dp_rank, overlap, blocks, _, self._depth = route
@@ -780,11 +716,14 @@ class _Routed:
 
     def arrived(self, item: Any, flags: int, timing: Any) -> dict[str, Any]:
         answer = {**_EMPTY_ITEM, **item}
-        if flags & (_FIRST | _LAST):
+        tokens = answer["token_ids"]
+        if type(tokens) is not list or not all(type(token) is int for token in tokens):
+            raise WorkerError(f"the worker's handler yielded token_ids={shown(tokens)}, expected a list of int")
+        if flags & (FIRST | LAST):
             data: dict[str, Any] = {}
-            if flags & _FIRST:
+            if flags & FIRST:
                 data["worker_id"] = self._worker
-            if flags & _LAST:
+            if flags & LAST:
                 received, wait, prefill, total = timing
                 data["timing"] = {
                     "request_received_ms": received,
@@ -798,129 +737,11 @@ class _Routed:
             answer["routing_data"] = data
         return answer
 
-    def item(self, item: Any) -> Any:
-        return item
-
     def note(self, note: list[Any]) -> None:
         return None
 
     def failure(self, error: Exception) -> Any:
         raise error
-
-    def ended(self) -> None:
-        pass
-
-
-# Flags of an item, as the library has them.
-_FIRST, _LAST = 1, 2
-
-
-class _Booking:
-    """Watches a request: ends its prefill at the first item, frees it at the end, and completes its items."""
-
-    def __init__(self, router: Router, request_id: str, track_output: bool, expected_output: int | None) -> None:
-        self.request_id = request_id
-        self._router = router
-        self._track_output = track_output
-        self._expected_output = expected_output
-        self._output_tokens = 0
-        self._output_blocks = 0
-        self._reported = False
-        self._received = time.time()
-        self._started = time.perf_counter()
-        self._sent = self._started
-        self._first: float | None = None
-        self._freed = False
-
-    def routed(self, worker_id: int, dp_rank: int, overlap: int, blocks: int, depth: int) -> None:
-        """Hear where the request goes, how many blocks it has, how many are cached there, and how many others wait."""
-        self._worker = _who(worker_id, dp_rank)
-        self._hit_rate = min(overlap / blocks, 1.0) if blocks else 0.0
-        self._depth = depth
-        self._sent = time.perf_counter()
-
-    def unbooked(self) -> None:
-        """Free the booking, for another attempt under the same id."""
-        self._tell(self._router.free)
-
-    def item(self, item: Any) -> dict[str, Any]:
-        if not isinstance(item, Mapping):
-            raise WorkerError(
-                f"the worker's handler yielded {type(item).__name__}, expected a dict with token_ids: {item!r}"
-            )
-        answer = {**_EMPTY_ITEM, **item}
-        tokens = answer["token_ids"]
-        if not isinstance(tokens, (list, tuple)) or not all(type(token) is int for token in tokens):
-            raise WorkerError(f"the worker's handler yielded token_ids={tokens!r}, expected a list of int")
-        answer["token_ids"] = list(tokens)
-        data: dict[str, Any] = {}
-        if self._first is None:
-            self._first = time.perf_counter()
-            data["worker_id"] = self._worker
-            self._tell(self._router.mark_prefill_complete)
-        if self._track_output:
-            self._grow(len(answer["token_ids"]))
-        if not self._reported:
-            self._report(answer.get("completion_usage"))
-        if answer["finish_reason"] is not None:
-            data["timing"] = self._timing(self._first)
-        if data:
-            answer["routing_data"] = data
-        return answer
-
-    def _report(self, usage: Any) -> None:
-        """Pass on what the engine found in its cache, if it says so."""
-        details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
-        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        if type(cached) is int and 0 <= cached < 1 << 63:
-            self._reported = True
-            self._tell(lambda request_id: self._router.report_cached_tokens(request_id, cached))
-
-    def _grow(self, tokens: int) -> None:
-        """Book the blocks that the answer has begun; what is expected to come after them decides how much they weigh."""
-        self._output_tokens += tokens
-        blocks = -(-self._output_tokens // self._router.block_size)
-        if blocks > self._output_blocks:
-            more, self._output_blocks = blocks - self._output_blocks, blocks
-            rest = None
-            if self._expected_output is not None:
-                rest = max(0.0, 1 - self._output_tokens / max(self._expected_output, 1))
-            self._tell(lambda request_id: self._router.add_output_block(request_id, more, rest))
-
-    def failure(self, error: Exception) -> Any:
-        raise error
-
-    def begun(self, route: Any) -> None:
-        pass
-
-    def arrived(self, item: Any, flags: int, timing: Any) -> Any:
-        return self.item(item)
-
-    def note(self, note: list[Any]) -> Any:
-        return None
-
-    def ended(self) -> None:
-        if not self._freed:
-            self._freed = True
-            self._tell(self._router.free)
-
-    def _tell(self, method: Callable[[str], None]) -> None:
-        """Tell the router; if it was closed, or the booking expired, there is nothing to tell."""
-        try:
-            method(self.request_id)
-        except DynamoError:
-            pass
-
-    def _timing(self, first: float) -> dict[str, float]:
-        return {
-            "request_received_ms": self._received * 1e3,
-            "prefill_wait_time_ms": (self._sent - self._started) * 1e3,
-            "prefill_time_ms": (first - self._sent) * 1e3,
-            "ttft_ms": (first - self._started) * 1e3,
-            "total_time_ms": (time.perf_counter() - self._started) * 1e3,
-            "kv_hit_rate": self._hit_rate,
-            "router_queue_depth": self._depth,
-        }
 
 
 class _Answered(AsyncResponseStream):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from ._checks import expect, integer, several, shown, text
 from ._errors import Closed, EventRefused, InvalidArgument
-from ._hub import Hub
 from ._json import encode
 from ._router import compute_block_hash_for_seq
 from ._runtime import Endpoint
@@ -34,52 +33,6 @@ class _Chain(NamedTuple):
     lora_name: str | None
     eagle: bool
     cache_salt: str | None
-
-
-class _Outlet(Protocol):
-    """Where a publisher's events go. After `retire` they go nowhere."""
-
-    def store(self, chain: _Chain) -> None: ...
-    def remove(self, hashes: list[int]) -> None: ...
-    def clear(self) -> None: ...
-    def unknown_removals(self) -> int: ...
-    def retire(self) -> None: ...
-
-
-class _Memory:
-    """The routers of a runtime in this process."""
-
-    def __init__(self, endpoint: Endpoint, worker_id: int | None, block_size: int, dp_rank: int) -> None:
-        assert isinstance(endpoint._hub, Hub)
-        self._hub = endpoint._hub
-        self._endpoint = endpoint  # keeps the worker's id
-        self._block_size = block_size
-        identity = endpoint.connection_id() if worker_id is None else worker_id
-        self._source = self._hub.source(endpoint._path, identity, dp_rank, block_size)
-        self.retire = weakref.finalize(self, self._hub.retire, self._source)
-        self.retire.atexit = False  # nobody is there to hear it, least of all in a forked child
-
-    def store(self, chain: _Chain) -> None:
-        content = compute_block_hash_for_seq(
-            chain.tokens, self._block_size, chain.infos, chain.lora_name, chain.eagle, chain.cache_salt
-        )
-        blocks = list(zip(chain.hashes, content, strict=True))
-        with self._hub.lock:
-            if self.retire.alive:
-                self._hub.publish(self._source, self._source.store(chain.parent, blocks))
-
-    def remove(self, hashes: list[int]) -> None:
-        with self._hub.lock:
-            if self.retire.alive and (event := self._source.remove(hashes)) is not None:
-                self._hub.publish(self._source, event)
-
-    def clear(self) -> None:
-        with self._hub.lock:
-            if self.retire.alive:
-                self._hub.publish(self._source, self._source.clear())
-
-    def unknown_removals(self) -> int:
-        return self._source.unknown_removals
 
 
 class _Sockets:
@@ -147,15 +100,15 @@ class KvEventPublisher:
     """Tell routers what one rank of a worker has in its KV cache.
 
     With an ``Endpoint``, the routers are those of its deployment, Dynamo's own among them, or, in memory, of its runtime:
-    every ``KvRouter`` of the endpoint's path hears of it, also one that is made later, and when the worker leaves and
-    comes back. With a text, the publisher listens on
+    every ``KvRouter`` of the endpoint's path hears of it a moment later, also one that is made later, and when the worker
+    leaves and comes back. Keep the publisher: one that is dropped is shut down. With a text, the publisher listens on
     ZeroMQ, in vLLM's format: give its addresses (see :meth:`info`) to ``Router.add_worker`` as `kv_events`, `replay` and
     `query`, in this process or any other. With `zmq_endpoint` too, what an engine publishes there is passed on, and
-    the methods that publish raise; not in memory.
+    the methods that publish raise.
 
     Methods are synchronous, may be called from any thread, and raise at once if they are used wrongly (a
     difference from Dynamo, which drops such events silently). A block that is stored twice must be removed twice, also
-    when several publishers of a runtime tell of one rank.
+    when several publishers of a runtime tell of one rank: they are one to the routers, and have blocks of one size.
 
     Args:
         endpoint: the worker's endpoint, or ``"tcp://HOST:PORT"`` to publish on: HOST ``*`` for all addresses; `dp_rank` is
@@ -163,8 +116,8 @@ class KvEventPublisher:
         worker_id: the worker's id; None: that of the endpoint. Must be given without one.
         kv_block_size: tokens per block, 1 .. 1,048,576. Must be given, and be that of the routers.
         dp_rank: the rank, counted over all workers.
-        enable_local_indexer: of no consequence: routers of a deployment can always ask for what they missed, in memory
-            nothing is lost, and else `query_endpoint` decides.
+        enable_local_indexer: of no consequence: routers of a deployment can always ask for what they missed, and else
+            `query_endpoint` decides.
         batching_timeout_ms: of no consequence: events leave at once.
         zmq_endpoint: the engine's event socket, exactly as it is (no rank is added).
         zmq_topic: topic prefix to subscribe to there; None means all.
@@ -223,13 +176,14 @@ class KvEventPublisher:
             raise InvalidArgument("kv_block_size cannot be 0: give the engine's block size")
         rank = integer(dp_rank, "dp_rank")
         identity = None if worker_id is None else integer(worker_id, "worker_id")
-        self._outlet: _Outlet
         engine: dict[str, Any] = {}
         if zmq_endpoint is not None:
             engine = {"kv_events": {str(rank): zmq_endpoint}, "topic": zmq_topic or ""}
             if zmq_replay_endpoint is not None:
                 engine["replay"] = {str(rank): zmq_replay_endpoint}
-        if isinstance(endpoint, Endpoint) and not isinstance(endpoint._hub, Hub):
+        if isinstance(endpoint, Endpoint):
+            if endpoint._hub.closed:
+                raise Closed("the runtime is shut down")
             _refuse(replay_endpoint=replay_endpoint, query_endpoint=query_endpoint)
             config: dict[str, Any] = {
                 "worker_id": endpoint.connection_id() if identity is None else identity,
@@ -241,16 +195,6 @@ class KvEventPublisher:
                 config["engine"] = engine
             native = _native.Publisher(json.dumps(config), endpoint._hub.native, endpoint._path)
             self._outlet = _Sockets(native, rank, self._block_size)
-            return
-        if isinstance(endpoint, Endpoint):
-            _refuse(
-                zmq_endpoint=zmq_endpoint,
-                zmq_topic=zmq_topic,
-                replay_endpoint=replay_endpoint,
-                query_endpoint=query_endpoint,
-                zmq_replay_endpoint=zmq_replay_endpoint,
-            )
-            self._outlet = _Memory(endpoint, identity, self._block_size, rank)
             return
         if not isinstance(endpoint, str):
             raise TypeError(f"endpoint: expected Endpoint or str, got {type(endpoint).__name__} ({shown(endpoint)})")
@@ -276,20 +220,18 @@ class KvEventPublisher:
         self._outlet = _Sockets(_native.Publisher(json.dumps(config)), rank, self._block_size)
 
     def info(self) -> dict[str, Any]:
-        """Where the sockets are, and what was published. Only for a publisher on ZeroMQ.
+        """Where the sockets are, and what was published.
 
         Returns:
-            ``kv_events``, ``replay`` and ``query`` (addresses with the ports taken; "" for none), ``dp_rank``, ``messages``
+            ``kv_events``, ``replay`` and ``query`` (addresses with the ports taken; "" for none, and in a deployment, whose
+            routers find them by themselves), ``dp_rank``, ``messages``
             (published so far), ``blocks`` (held now, on the device), ``stored``, ``duplicate_stores``, ``removed``,
             ``unknown_removals``, ``refused``, and ``engine``: None or its ``state``, ``reason`` and ``counters``, as
             ``Router.health`` has them.
 
         Raises:
-            NotImplementedError: the publisher has no sockets.
             Closed: it was shut down.
         """
-        if not isinstance(self._outlet, _Sockets):
-            raise NotImplementedError("info: a publisher of a runtime has no sockets")
         return self._outlet.info()
 
     @property
@@ -371,8 +313,8 @@ class KvEventPublisher:
             raise refusals[0]
 
     def shutdown(self) -> None:
-        """Publish nothing more: later calls do nothing. What was published holds until the worker stops,
-        or, on ZeroMQ, until the worker is removed from its routers."""
+        """Publish nothing more: later calls do nothing. What was published holds in the routers that know it until the worker
+        stops, or, on ZeroMQ, until the worker is removed from them; routers that come later do not hear of it."""
         self._outlet.retire()
 
     def _step(self, event: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -475,7 +417,7 @@ def _engine_hash(value: int, name: str) -> int:
 
 
 class WorkerMetricsPublisher:
-    """Tell routers what a worker is busy with, besides what they placed there themselves. In memory nobody listens."""
+    """Tell routers what a worker is busy with, besides what they placed there themselves."""
 
     def __init__(self) -> None:
         self._endpoint: Endpoint | None = None
@@ -517,6 +459,7 @@ class WorkerMetricsPublisher:
 
     def _tell(self, load: dict[str, int]) -> None:
         endpoint = self._endpoint
-        if endpoint is not None and not isinstance(endpoint._hub, Hub):
+        if endpoint is not None:
             load["worker_id"] = endpoint.connection_id()
-            endpoint._hub.native.load(endpoint._path, json.dumps(load))
+            with contextlib.suppress(Closed):  # nobody is there any more
+                endpoint._hub.native.load(endpoint._path, json.dumps(load))

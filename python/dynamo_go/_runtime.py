@@ -1,25 +1,20 @@
-"""The runtime: workers and routers of one process find each other here, and requests travel from one to the other."""
+"""The runtime: workers and routers find each other here, and requests travel from one to the other."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._call import AsyncResponseStream
 from ._checks import expect, integer, shown
 from ._context import Context
+from ._deployment import Deployment, Remote
 from ._engines import EngineEndpoint
 from ._errors import InvalidArgument, NoWorkers, WorkerNotFound
-from ._hub import Hub
 from ._instance import Instance, Profile
-
-if TYPE_CHECKING:
-    from ._deployment import Deployment, Remote
 
 _PLANES = {
     # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
@@ -44,17 +39,18 @@ class DistributedRuntime:
         runtime = DistributedRuntime(asyncio.get_running_loop(), "file", "tcp", event_plane="zmq")
 
     With "mem", workers and routers that share one runtime object see each other, and nobody else: two runtimes never do,
-    not even in one process.
+    not even in one process. Everything goes the same way, over sockets of the loopback address. What a worker says of
+    itself is known when the call returns; its KV events arrive a moment later, as everywhere.
 
     A process may have several runtimes; none disturbs another.
 
     Args:
         event_loop: the loop that everything runs on.
         discovery_backend: "file" or "mem".
-        request_plane: "tcp". In memory, requests are handed over as they are, whatever the name.
+        request_plane: "tcp".
         enable_nats: must not be true.
-        event_plane: None or "zmq"; likewise.
-        response_plane: None or "tcp"; likewise.
+        event_plane: None or "zmq".
+        response_plane: None or "tcp".
 
     Raises:
         InvalidArgument: a back-end nobody has, or a variable that cannot be used.
@@ -80,15 +76,8 @@ class DistributedRuntime:
         _check_plane("response_plane", "tcp" if response_plane is None else response_plane)
         if enable_nats:
             raise NotImplementedError("enable_nats=True is not implemented: nothing needs NATS")
-        self._hub: Hub | Deployment
-        if discovery_backend == "mem":
-            self._hub = Hub(event_loop)
-            self._first_id = secrets.randbits(64)
-        else:
-            from ._deployment import Deployment
-
-            self._hub = Deployment(event_loop, discovery_backend)
-            self._first_id = self._hub.first_id
+        self._hub = Deployment(event_loop, discovery_backend)
+        self._first_id = self._hub.first_id
         self._lock = threading.Lock()  # guards what follows
         self._taken: dict[str, int] = {}  # ids given out, by path
 
@@ -138,7 +127,7 @@ class Endpoint(EngineEndpoint):
         self._hub = runtime._hub
         self._path = path
         self._worker: Profile | None = None
-        self._instances: weakref.WeakSet[Instance] = weakref.WeakSet()  # those that serve, the hub keeps
+        self._instances: weakref.WeakSet[Instance] = weakref.WeakSet()  # those that serve, the deployment keeps
 
     def connection_id(self) -> int:
         """The worker's id, 0 .. 2**64-1. It does not change.
@@ -261,19 +250,17 @@ class Annotated:
 
 
 class Client:
-    """Calls the workers of an endpoint. In memory, requests are handed over as they are; otherwise requests and items
-    are what MessagePack has: None, bool, int, float, str, bytes, and lists and dicts of them.
+    """Calls the workers of an endpoint. Requests and items are what MessagePack has: None, bool, int, float, str, bytes,
+    and lists and dicts of them.
 
     A stream's items are :class:`Annotated`, an error the last of them; with ``annotated=False`` they are what the
     handler yields, and an error is raised.
     """
 
-    def __init__(self, hub: Hub | Deployment, path: str) -> None:
+    def __init__(self, hub: Deployment, path: str) -> None:
         self._hub = hub
         self._path = path
-        if not isinstance(hub, Hub):
-            hub.instances(path)  # from now on they are known at once
-        self._turn = random.randrange(1 << 16)
+        hub.instances(path)  # from now on they are known at once
 
     def instance_ids(self) -> list[int]:
         """The ids of the workers that serve now."""
@@ -282,7 +269,7 @@ class Client:
     async def wait_for_instances(self) -> list[int]:
         """Wait until a worker serves, and give the ids of all that do."""
         self._hub.check()
-        return await self._hub.wait_for(self._path, 1)
+        return await self._hub.wait_for(self._path)
 
     async def random(self, request: Any, annotated: bool = True, context: Context | None = None) -> AsyncResponseStream:
         """Call a worker at random. Raises ``NoWorkers`` if none serves."""
@@ -310,24 +297,13 @@ class Client:
             raise WorkerNotFound(f"instance_id={instance_id} does not serve {self._path!r}")
         return await self._call(instance, request, annotated, context)._begun()
 
-    def _pick(self, at_random: bool) -> Instance | Remote:
-        instances = self._some()
-        first = instances[0]
-        if not isinstance(first, Instance):
-            return first.anyone(at_random)
-        self._turn += 1
-        return random.choice(instances) if at_random else instances[self._turn % len(instances)]
-
-    def _some(self) -> list[Instance | Remote]:
+    def _pick(self, at_random: bool) -> Remote:
         self._hub.check()
-        instances: list[Instance | Remote] = [*self._hub.instances(self._path).values()]
-        if not instances:
-            raise NoWorkers(f"no worker serves {self._path!r}")
-        return instances
+        for instance in self._hub.instances(self._path).values():
+            return instance.anyone(at_random)
+        raise NoWorkers(f"no worker serves {self._path!r}")
 
-    def _call(
-        self, instance: Instance | Remote, request: Any, annotated: bool, context: Context | None
-    ) -> AsyncResponseStream:
+    def _call(self, instance: Remote, request: Any, annotated: bool, context: Context | None) -> AsyncResponseStream:
         known = Context() if context is None else expect(context, Context, "context")
         call = instance.call(request, known, _CLIENT_BUFFER, _Annotate() if annotated else _Plain())
         return AsyncResponseStream(call)
@@ -340,14 +316,8 @@ _CLIENT_BUFFER = 100
 class _Plain:
     """Items and errors as they are."""
 
-    def item(self, item: Any) -> Any:
-        return item
-
     def failure(self, error: Exception) -> Any:
         raise error
-
-    def ended(self) -> None:
-        pass
 
     def begun(self, route: Any) -> None:
         pass
@@ -367,9 +337,6 @@ class _Annotate(_Plain):
 
     def note(self, note: list[Any]) -> Any:
         return Annotated(None, None, note)
-
-    def item(self, item: Any) -> Annotated:
-        return Annotated(item)
 
     def failure(self, error: Exception) -> Annotated:
         return Annotated(None, error)

@@ -155,8 +155,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Ranges are LOW .. HIGH; defaults are in parentheses: an 8B model on one H100-class GPU.\n"
         "Routes: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /version,\n"
         "/server_info, /metrics, as engines have them; and GET /stats, POST /reset_prefix_cache, POST /fault (requests go\n"
-        "wrong, for tests: {\"requests\": 2, \"status\": 503}, {\"requests\": 1, \"cut_after\": 3}, {\"requests\": 1,\n"
-        "\"delay_ms\": 500}). Token ids are answered if \"return_token_ids\" is true.\n\n"
+        'wrong, for tests: {"requests": 2, "status": 503}, {"requests": 1, "cut_after": 3}, {"requests": 1,\n'
+        '"delay_ms": 500}). Token ids are answered if "return_token_ids" is true.\n\n'
         "examples:\n"
         "  python -m dynamo_go mocker --http 127.0.0.1:8000 --kv-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n"
         '  curl http://127.0.0.1:8000/v1/completions -d \'{"prompt": [1, 2, 3], "max_tokens": 4}\'\n'

@@ -295,9 +295,10 @@ static PyObject *router_generate(router_object *self, PyObject *const *args, Py_
   uint64_t *allowed, call = 0;
   prompt_tokens tokens;
   packed fields;
-  if (to_string(args[1], "options", &options) < 0 || pack(args[0], &fields) < 0) return NULL;
-  if (question_get(args + 2, &tokens, &request, &allowed) < 0) {
-    pack_release(&fields);
+  if (to_string(args[1], "options", &options) < 0 || question_get(args + 2, &tokens, &request, &allowed) < 0) return NULL;
+  if (pack(args[0], &fields) < 0) {
+    tokens_release(&tokens);
+    PyMem_RawFree(allowed);
     return NULL;
   }
   NEW_ERROR(error);

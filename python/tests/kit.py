@@ -9,13 +9,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from dynamo_go import DistributedRuntime, Endpoint, KvEventPublisher, KvRouter, KvRouterConfig
+import dynamo_go
+from dynamo_go import DistributedRuntime, Endpoint, KvRouter, KvRouterConfig
 
 T = TypeVar("T")
 
@@ -67,7 +70,47 @@ def make_router(runtime: DistributedRuntime, path: str = PATH, **keywords: Any) 
     return KvRouter(runtime.endpoint(path), BLOCK, KvRouterConfig(**keywords))
 
 
-def publish(publisher: KvEventPublisher, tokens: list[int], first_hash: int = 1) -> list[int]:
+class KvEventPublisher(dynamo_go.KvEventPublisher):
+    """One that `caught_up` knows of."""
+
+    known: ClassVar[weakref.WeakSet[KvEventPublisher]] = weakref.WeakSet()
+
+    def __init__(self, endpoint: Endpoint, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(endpoint, *arguments, **keywords)
+        worker_id = keywords.get("worker_id")
+        self.hub = endpoint._hub
+        self.rank = (
+            endpoint.connection_id() if worker_id is None else worker_id,
+            keywords.get("dp_rank", 0),
+            endpoint._path,
+        )
+        self.known.add(self)
+
+
+def caught_up(*routers: KvRouter) -> None:
+    """Wait until routers know all that the publishers of their workers have said. The library works while this blocks the loop."""
+    for router in routers:
+        deadline = time.monotonic() + 20
+        while not all(_knows(router, publisher) for publisher in tuple(KvEventPublisher.known)):
+            assert time.monotonic() < deadline, router._router.health()
+            time.sleep(0.001)
+
+
+def _knows(router: KvRouter, publisher: KvEventPublisher) -> bool:
+    worker_id, dp_rank, path = publisher.rank
+    if (publisher.hub, path) != (router._hub, router._path):
+        return True
+    try:
+        said = publisher.info()["messages"]
+    except dynamo_go.Closed:
+        return True
+    for row in router._router.health():
+        if (row["worker_id"], row["dp_rank"]) == (worker_id, dp_rank):
+            return row["state"] == "exact" and (row["last_seq"] == said - 1 if said else row["last_seq"] is None)
+    return True
+
+
+def publish(publisher: dynamo_go.KvEventPublisher, tokens: list[int], first_hash: int = 1) -> list[int]:
     """Store a prompt's full blocks, named first_hash, first_hash + 1 ..."""
     blocks = len(tokens) // BLOCK
     hashes = list(range(first_hash, first_hash + blocks))
@@ -76,7 +119,8 @@ def publish(publisher: KvEventPublisher, tokens: list[int], first_hash: int = 1)
 
 
 async def overlaps(router: KvRouter, tokens: list[int]) -> dict[int, int]:
-    """Blocks of the prompt that each worker holds, of those that hold any."""
+    """Blocks of the prompt that each worker holds, of those that hold any, when the router has caught up."""
+    caught_up(router)
     rows = (await router.get_overlap_scores(tokens))["workers"]
     return {row["worker_id"]: row["device_blocks"] for row in rows if row["device_blocks"]}
 
@@ -86,6 +130,12 @@ async def busy(router: KvRouter) -> list[tuple[int, int, int]]:
     rows = await router.get_potential_loads([])
     loads = [(r["potential_prefill_tokens"], r["potential_decode_blocks"], r["active_requests"]) for r in rows]
     return sorted(load for load in loads if load != (0, 0, 0))
+
+
+async def held(router: KvRouter) -> set[tuple[int, int, int]]:
+    """(worker, rank, engine hash) of each block that a router knows of, when it has caught up."""
+    caught_up(router)
+    return dumped(await router.dump_events())
 
 
 def dumped(text: str) -> set[tuple[int, int, int]]:

@@ -443,7 +443,7 @@ def shown(value: Any) -> str:
 # What works on a closed object, and what `close` does not concern.
 STILL = {
     *("Client.instance_ids", "DistributedRuntime.endpoint", "DistributedRuntime.event_loop", "Endpoint.connection_id"),
-    *("WorkerMetricsPublisher.create_endpoint", "WorkerMetricsPublisher.publish"),  # in memory nobody listens
+    *("WorkerMetricsPublisher.create_endpoint", "WorkerMetricsPublisher.publish"),  # nobody listens any more
     *("KvRouterConfig.copy", "KvRouterConfig.from_json", "KvRouterConfig.preset", "KvRouterConfig.to_json"),
     *("KvRouterConfig.with_overrides", "ItemStream.aclose", "DistributedRuntime.shutdown"),
     *(

@@ -569,7 +569,7 @@ def publisher_cases(fails: Fails) -> dict[str, Callable[[], object]]:
         "new publisher fails": fails(lambda: dynamo_go.KvEventPublisher("nonsense", 1, 4)),
         "new mocker": lambda: Mocker().close(),
         "new mocker fails": fails(lambda: Mocker(block_size=0)),
-        "clear of no rank fails": fails(lambda: publisher._outlet._native.cleared(9)),  # type: ignore[attr-defined]
+        "clear of no rank fails": fails(lambda: publisher._outlet._native.cleared(9)),
     }
 
 
@@ -615,7 +615,7 @@ def runtime_cases() -> dict[str, Callable[[], object]]:
     loop = asyncio.new_event_loop()
 
     async def cycle() -> None:
-        runtime = dynamo_go.DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
+        runtime: Any = dynamo_go.DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp")
         endpoint = serve(runtime)
         publisher = dynamo_go.KvEventPublisher(endpoint, None, BLOCK)
         publisher.publish_stored([1] * BLOCK, [BLOCK], [1])
@@ -632,7 +632,8 @@ def runtime_cases() -> dict[str, Callable[[], object]]:
         await collect(await (await endpoint.client()).round_robin(1))
         publisher.shutdown()
         runtime.shutdown()
-        await asyncio.sleep(0)
+        while runtime._hub._services or runtime._hub._ending:
+            await asyncio.sleep(0.001)
 
     directory = tempfile.mkdtemp()
 

@@ -56,7 +56,7 @@ func (e *WorkerError) Is(target error) bool {
 	case ErrWorker:
 		return true
 	case ErrDisconnected:
-		return e.Type == "Disconnected" || e.Backend && e.Type == "StreamIncomplete"
+		return e.Type == "Disconnected" || e.Backend && (e.Type == "StreamIncomplete" || e.Type == "EngineShutdown")
 	case ErrCancelled:
 		return e.Type == "Cancelled"
 	}
@@ -98,6 +98,8 @@ func FailureOf(err error) *wire.Failure {
 		return &wire.Failure{Type: "InvalidArgument", Backend: true, Class: "InvalidRequest", Reason: "backend.invalid_argument", Message: err.Error()}
 	case errors.Is(err, ErrCancelled):
 		return &wire.Failure{Type: "Cancelled", Backend: true, Class: "Cancelled", Reason: "backend.cancelled", Message: err.Error()}
+	case errors.Is(err, ErrUnavailable):
+		return &wire.Failure{Type: "EngineShutdown", Backend: true, Class: "Unavailable", Reason: "backend.engine_shutdown", Message: err.Error()}
 	case errors.Is(err, ErrOverloaded):
 		return &wire.Failure{Type: "ResourceExhausted", Class: "CapacityExhausted", Reason: "resource_exhausted", Message: err.Error()}
 	}

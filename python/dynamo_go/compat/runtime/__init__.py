@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ... import _runtime
 from ..._call import AsyncResponseStream
 from ..._context import Context
-from ..._hub import Hub
-from ..._instance import Instance as _Serving
 from ..._runtime import Annotated
 from .._futures import Stream
 
@@ -90,7 +88,7 @@ class Endpoint(_runtime.Endpoint):
 
 @dataclass(frozen=True)
 class Transport:
-    """How an instance is reached: ``kind`` is "mem" or "tcp"."""
+    """How an instance is reached: ``kind`` is "tcp"."""
 
     kind: str
     address: str
@@ -120,12 +118,8 @@ class Client(_runtime.Client):
 
     def instances(self) -> list[Instance]:
         """The workers that serve now."""
-        if not isinstance(self._hub, Hub):
-            records = [instance.record for instance in self._hub.instances(self._path).values()]
-            return [Instance(**{**r, "transport": Transport(**r["transport"])}) for r in records]
-        namespace, component, endpoint = self._path.split(".")
-        transport = Transport("mem", self._path)
-        return [Instance(namespace, component, endpoint, each, transport) for each in self.instance_ids()]
+        records = [instance.record for instance in self._hub.instances(self._path).values()]
+        return [Instance(**{**r, "transport": Transport(**r["transport"])}) for r in records]
 
     async def generate(
         self, request: Any, annotated: bool = True, context: Context | None = None
@@ -137,9 +131,7 @@ class Client(_runtime.Client):
             return await self.random(request, annotated, context)
         return await self.round_robin(request, annotated, context)
 
-    def _call(
-        self, instance: _Serving | _Remote, request: Any, annotated: bool, context: Context | None
-    ) -> AsyncResponseStream:
+    def _call(self, instance: _Remote, request: Any, annotated: bool, context: Context | None) -> AsyncResponseStream:
         plain = super()._call(instance, request, False, context)
         return _AnnotatedStream(plain) if annotated else Stream(plain)
 
