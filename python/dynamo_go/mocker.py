@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._checks import integer
-from ._errors import DynamoError, InvalidArgument
+from ._errors import DynamoError
 from ._signals import interruptible
 from ._stream import ItemStream
 
@@ -92,22 +92,18 @@ class MockWorker(Mocker):
     Routers of this library and of Dynamo take it for one with a real engine.
 
     Args:
-        endpoint: what it serves, of a runtime that is a process of a deployment; its worker id is the endpoint's
-            ``connection_id()``.
+        endpoint: what it serves; its worker id is the endpoint's ``connection_id()``.
         config: as of :class:`Mocker`; `kv_events`, `replay` and `topic` do not matter.
 
     Raises:
-        InvalidArgument: a keyword cannot be used, the worker serves already, or the runtime is in memory.
+        InvalidArgument: a keyword cannot be used, or the worker serves already.
         Closed: the runtime is shut down.
     """
 
     def __init__(self, endpoint: Endpoint, **config: Any) -> None:
-        native = getattr(endpoint._hub, "native", None)
-        if native is None:
-            raise InvalidArgument("a mock worker is a process of a deployment: its runtime cannot be one in memory")
         self._endpoint = endpoint  # whose runtime it needs
         self.worker_id = endpoint.connection_id()
-        self._native = _native.Mocker(json.dumps(config), native, endpoint._path, self.worker_id)
+        self._native = _native.Mocker(json.dumps(config), endpoint._hub.native, endpoint._path, self.worker_id)
 
     def leave(self) -> None:
         """Let routers find the worker no more. It goes on with what it has."""

@@ -287,8 +287,13 @@ def test_a_mock_worker_leaves_and_closes() -> None:
             while client.instance_ids():
                 await asyncio.sleep(0.005)
         worker.close()
-        with pytest.raises(InvalidArgument, match="in memory"):
-            MockWorker(DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp").endpoint(PATH))
+        alone = DistributedRuntime(asyncio.get_running_loop(), "mem", "tcp").endpoint(PATH)
+        router = KvRouter(alone, 16)
+        with MockWorker(alone, **FAST) as worker:
+            while not await router.get_potential_loads([]):
+                await asyncio.sleep(0.005)
+            stream = await router.generate([1] * 40, "m", {"max_tokens": 5})
+            assert len([item async for item in stream]) == 5
         late = MockWorker(runtime.endpoint(PATH))
         runtime.shutdown()
         late.close()
