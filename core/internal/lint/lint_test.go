@@ -74,7 +74,7 @@ var imports = map[string][]string{
 	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
 	"core/mockworker":                  {"core/block", "core/mocker", "core/publish", "core/runtime", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire", "core/worker"},
 	"core/kvrouter":                    {"core/feed", "core/replica", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
-	"core/mailbox":                     {"core/engineworker", "core/index", "core/kvrouter", "core/publish", "core/relay", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire"},
+	"core/mailbox":                     {"core/engineworker", "core/index", "core/kvrouter", "core/publish", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/kvsource", "core/runtime/plane", "core/stream", "core/wire"},
 	"core/runtime/discovery":           {},
 	"core/runtime/discovery/file":      {"core/runtime/discovery"},
 	"core/runtime/discovery/etcd":      {"core/runtime/discovery"},
