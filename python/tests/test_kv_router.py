@@ -228,7 +228,8 @@ def test_predicted_and_actual_hits() -> None:
         endpoint = serve(runtime, answer)
         router = make_router(runtime, record_decisions=2)
         prompt = list(range(64))
-        publish(KvEventPublisher(endpoint, kv_block_size=BLOCK), prompt[:48])
+        publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK)
+        publish(publisher, prompt[:48])
         while (await router.get_overlap_scores(prompt))["workers"][0]["device_blocks"] != 3:
             await asyncio.sleep(0.001)
         assert await router.decisions() == []
