@@ -500,3 +500,49 @@ func TestAnErrorCarriesWhatAProxyHandsOn(t *testing.T) {
 	require.Len(t, told.Body, 64<<10)
 	require.Less(t, len(err.Error()), 2000)
 }
+
+func TestEnginesAreAskedWhatTheyAre(t *testing.T) {
+	pages := func(all map[string]string) string {
+		return serve(t, func(w http.ResponseWriter, r *http.Request) {
+			text, ok := all[r.URL.Path]
+			if !ok {
+				http.NotFound(w, r)
+			}
+			fmt.Fprint(w, text)
+		}).URL
+	}
+	sglang := pages(map[string]string{
+		"/v1/models": `{"object":"list","data":[{"id":"m","owned_by":"sglang","max_model_len":4096},{"id":"lora","owned_by":"sglang"}]}`,
+		"/server_info": `{"version":"0.5.23","served_model_name":"m","page_size":32,"dp_size":2,"max_total_num_tokens":6400,"chunked_prefill_size":8192,
+			"kv_events":{"publisher":"zmq","endpoint_host":"*","endpoint_port_base":5557,"topic":"kv","block_size":16,"dp_size":2,"replay_endpoint_port_base":6557}}`,
+	})
+	vllm := pages(map[string]string{
+		"/v1/models": `{"data":[{"id":"m","owned_by":"vllm","max_model_len":null}]}`,
+		"/version":   `{"version":"0.33.0"}`,
+		"/kv_event_sources": `{"0":{"publisher":"zmq","endpoint":"tcp://10.1.1.1:41233","replay_endpoint":"tcp://*:6557","topic":"t"},
+			"1":{"publisher":"zmq","endpoint":"tcp://10.1.1.1:41234","replay_endpoint":null,"topic":"t"},"x":{},"9999999":{"publisher":"zmq"},"2":{"publisher":"null"}}`,
+		"/metrics": "# HELP x\nvllm:other 1\nvllm:cache_config_info{block_size=\"16\",cache_dtype=\"a,b=c\",num_gpu_blocks=\"1000\",engine=\"0\"} 1.0\n",
+	})
+	other := pages(map[string]string{"/v1/models": `{"data":[]}`})
+	hostile := pages(map[string]string{
+		"/v1/models":   `{"data":[{"id":"m","owned_by":"sglang"}]}`,
+		"/server_info": `{"page_size":-1,"dp_size":4294967295,"kv_events":{"publisher":"zmq","endpoint_port_base":70000,"dp_size":4294967295}}`,
+	})
+	ask := func(url string) engine.Description {
+		d, err := open(t, url, nil).Describe(within(t))
+		require.NoError(t, err)
+		return d
+	}
+	require.Equal(t, engine.Description{
+		Kind: engine.SGLang, Version: "0.5.23", Model: "m", Models: []string{"m", "lora"}, MaxModelLen: 4096, DPSize: 2, BlockSize: 16, TotalBlocks: 200, MaxBatched: 8192,
+		KVEvents: map[uint32]string{0: "tcp://127.0.0.1:5557", 1: "tcp://127.0.0.1:5558"}, Replay: map[uint32]string{0: "tcp://127.0.0.1:6557", 1: "tcp://127.0.0.1:6558"}, Topic: "kv",
+	}, ask(sglang))
+	require.Equal(t, engine.Description{
+		Kind: engine.VLLM, Version: "0.33.0", Model: "m", Models: []string{"m"}, DPSize: 2, BlockSize: 16, TotalBlocks: 1000,
+		KVEvents: map[uint32]string{0: "tcp://10.1.1.1:41233", 1: "tcp://10.1.1.1:41234"}, Replay: map[uint32]string{0: "tcp://127.0.0.1:6557"}, Topic: "t",
+	}, ask(vllm))
+	require.Equal(t, engine.Description{}, ask(other))
+	require.Equal(t, engine.Description{Kind: engine.SGLang, Model: "m", Models: []string{"m"}}, ask(hostile))
+	_, err := open(t, pages(nil), nil).Describe(within(t))
+	require.ErrorIs(t, err, engine.ErrStatus)
+}
