@@ -192,7 +192,9 @@ def check_manifest(document: dict[str, Any], others: list[dict[str, Any]]) -> No
         for variable in container.get("env", []):
             assert f'"{variable["name"]}"' in source, f"nothing reads {variable['name']}"
         for given in container.get("envFrom", []):
-            kind, wanted = ("ConfigMap", given["configMapRef"]) if "configMapRef" in given else ("Secret", given["secretRef"])
+            kind, wanted = (
+                ("ConfigMap", given["configMapRef"]) if "configMapRef" in given else ("Secret", given["secretRef"])
+            )
             assert any(o["kind"] == kind and o["metadata"]["name"] == wanted["name"] for o in others)
 
 

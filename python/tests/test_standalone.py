@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import run
+from kit import run, wheel
 
 from dynamo_go import (
     Disconnected,
@@ -34,6 +34,7 @@ from dynamo_go._config import _BY_NAME
 from dynamo_go.mocker import MockWorker
 
 PATH = "try.backend.generate"
+CLIENT = Path(__file__).resolve().parents[2] / "testdata" / "peers" / "standalone" / "client.py"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "dynamo.md"
 FAST = {"speedup": 100.0}
 
@@ -362,3 +363,31 @@ def test_a_worker_that_is_killed_leaves_within_its_lease(deployment: Path) -> No
             assert items[0]["routing_data"]["worker_id"]["decode_worker_id"] == alive.ready["worker_id"]
 
     run(main(), timeout=60)
+
+
+def test_dynamos_client_of_the_router() -> None:
+    """The release's own client calls all of the router's endpoints, and is told of errors."""
+    python = wheel()
+    with (
+        started("worker", "--mocker", "--endpoint", PATH, "--speedup", "100") as worker,
+        started("router", "--endpoint", PATH, "--block-size", "16") as router,
+    ):
+        me = worker.ready["worker_id"]
+        while "1 worker of" not in router.told():
+            pass
+        for _ in range(20):  # until the worker's event has come
+            command = [python, str(CLIENT), "try", "64"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            told = json.loads(done.stdout.splitlines()[-1])
+            ((scores,),) = told["get_overlap_scores"]
+            if [row["device_blocks"] for row in scores["workers"]] == [4]:
+                break
+        items, wrong = told["generate"]
+        assert [len(item["token_ids"]) for item in items] == [1, 1, 1]
+        assert items[0]["routing_data"]["worker_id"]["decode_worker_id"] == me
+        assert items[2]["finish_reason"] == "length" and "timing" in items[2]["routing_data"]
+        assert "token_ids" in str(wrong)
+        assert told["best_worker_id"] == [[me]]
+        assert scores["block_size"] == 16 and scores["num_blocks"] == 4
+        assert scores["workers"][0]["worker_id"] == me and scores["workers"][0]["device_blocks"] == 4
