@@ -25,7 +25,6 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
-	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 	"github.com/dynamo-go/dynamo-go/core/runtime/kvsource"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -35,16 +34,6 @@ const (
 	path      = "wire.back-end.generate"
 	blockSize = 16
 )
-
-var local = runtime.Options{RequestHost: "127.0.0.1", ResponseHost: "127.0.0.1", EventHost: "127.0.0.1"}
-
-func join(t *testing.T, dir string) *runtime.Runtime {
-	store, err := file.Open(dir, file.Options{})
-	require.NoError(t, err)
-	r := runtime.New(store, local)
-	t.Cleanup(func() { r.Close() })
-	return r
-}
 
 func newRouter(t *testing.T, r *runtime.Runtime, workers int) *kvrouter.KvRouter {
 	e, err := r.Endpoint(path)
@@ -140,7 +129,7 @@ func routerOf(t *testing.T, release string) {
 	}
 	ctx := patience(t)
 	cut := dynamotest.Interpose(t, dir, 2)
-	k := newRouter(t, join(t, dir), 2)
+	k := newRouter(t, dynamotest.Join(t, dir), 2)
 
 	// Prompts that grow by a block: each finds what the one before left, and so the same worker.
 	began := time.Now()
@@ -227,7 +216,7 @@ func routerOf(t *testing.T, release string) {
 	idle(t, k)
 
 	// A router that comes late recovers the tree, and both agree on loads.
-	late := newRouter(t, join(t, dir), 2)
+	late := newRouter(t, dynamotest.Join(t, dir), 2)
 	tokens = tokens[:len(tokens)-blockSize]
 	await(t, "the late router recovers", func() bool { return overlap(t, late, tokens, home) == len(tokens)/blockSize })
 	await(t, "the routers hear each other", func() bool {
@@ -436,7 +425,7 @@ func (w *ourWorker) store(tokens []uint32) error {
 // TestWorkerProcess is a worker that the test above starts, and kills.
 func TestWorkerProcess(t *testing.T) {
 	if dir := os.Getenv("DGO_TEST_WORKER_IN"); dir != "" {
-		newOurWorker(t, join(t, dir))
+		newOurWorker(t, dynamotest.Join(t, dir))
 		time.Sleep(dynamotest.Patience)
 	}
 }
@@ -466,8 +455,8 @@ type generated struct {
 
 func dynamosRouter(t *testing.T, release string) {
 	dir := t.TempDir()
-	first := newOurWorker(t, join(t, dir))
-	dying := join(t, dir)
+	first := newOurWorker(t, dynamotest.Join(t, dir))
+	dying := dynamotest.Join(t, dir)
 	second := newOurWorker(t, dying)
 	workers := map[uint64]*ourWorker{first.id: first, second.id: second}
 	cut := dynamotest.Interpose(t, dir, 2)
@@ -574,7 +563,7 @@ func dynamosRouter(t *testing.T, release string) {
 	await(t, "the late router recovers", func() bool {
 		return late.Try(map[string]any{"do": "best", "tokens": tokens}, &b) == "" && b.Worker == home && b.Overlap == len(tokens)/blockSize
 	})
-	k := newRouter(t, join(t, dir), 2)
+	k := newRouter(t, dynamotest.Join(t, dir), 2)
 	await(t, "ours recovers, too", func() bool { return overlap(t, k, tokens, home) == len(tokens)/blockSize })
 	await(t, "ours is heard by both", func() bool {
 		s, err := k.Router().Stats()

@@ -10,8 +10,6 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/internal/dynamotest"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
-	"github.com/dynamo-go/dynamo-go/core/runtime"
-	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 )
 
 // Dynamo's router takes mock workers for workers: their card, their events, their answers.
@@ -23,11 +21,7 @@ func TestDynamosRouterOfMockWorkers(t *testing.T) {
 			cfg := mocker.DefaultConfig()
 			cfg.Speedup = 100
 			for range 2 {
-				store, err := file.Open(dir, file.Options{})
-				require.NoError(t, err)
-				r := runtime.New(store, runtime.Options{RequestHost: "127.0.0.1", ResponseHost: "127.0.0.1", EventHost: "127.0.0.1"})
-				t.Cleanup(func() { r.Close() })
-				e, err := r.Endpoint("mock.back-end.generate")
+				e, err := dynamotest.Join(t, dir).Endpoint("mock.back-end.generate")
 				require.NoError(t, err)
 				w, err := Start(e, 0, cfg)
 				require.NoError(t, err)

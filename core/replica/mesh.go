@@ -77,7 +77,7 @@ type Mesh struct {
 	id      uint64
 	scope   wire.SequenceScope
 	timeout time.Duration
-	sink    Sink
+	sink    Teller
 	pub     *zmq.Pub // nil: only listens
 	peers   []*peer
 	stop    chan struct{}
@@ -87,9 +87,8 @@ type Mesh struct {
 	mu    sync.Mutex
 	known map[uint64]int // by router: the peers that are, or were last, it
 
-	connected                                                   atomic.Int64
-	published, unsent, applied, echoes, otherScope, otherRouter atomic.Uint64
-	malformed, gone, panics                                     atomic.Uint64
+	connected                                                     atomic.Int64
+	published, unsent, echoes, otherScope, otherRouter, malformed atomic.Uint64
 }
 
 // New joins the mesh. Peers that are not there yet are dialled until they are. Errors: ErrInvalid, zmq.ErrEndpoint, and what
@@ -116,7 +115,7 @@ func New(c Config, sink Sink) (*Mesh, error) {
 	}
 	m := &Mesh{
 		id: c.ID, scope: wire.SequenceScope{Model: c.Model, Group: c.Group, BlockSize: c.BlockSize},
-		timeout: c.PeerTimeout, sink: sink, stop: make(chan struct{}), known: map[uint64]int{},
+		timeout: c.PeerTimeout, sink: Teller{To: sink}, stop: make(chan struct{}), known: map[uint64]int{},
 	}
 	if m.scope.Group == "" {
 		m.scope.Group = "default"
@@ -180,10 +179,11 @@ func (m *Mesh) Publish(e *wire.SequenceEvent) {
 // Stats counts.
 func (m *Mesh) Stats() Stats {
 	s := Stats{
-		Connected: int(m.connected.Load()), Published: m.published.Load(), Unsent: m.unsent.Load(), Applied: m.applied.Load(),
+		Connected: int(m.connected.Load()), Published: m.published.Load(), Unsent: m.unsent.Load(),
 		Echoes: m.echoes.Load(), OtherScope: m.otherScope.Load(), OtherRouter: m.otherRouter.Load(),
-		Malformed: m.malformed.Load(), Gone: m.gone.Load(), Panics: m.panics.Load(),
+		Malformed: m.malformed.Load(),
 	}
+	m.sink.Count(&s)
 	if m.pub != nil {
 		pub := m.pub.Stats()
 		s.Dropped, s.Listeners = pub.Dropped, pub.Subscribers
@@ -223,15 +223,6 @@ func (m *Mesh) lose(router uint64) {
 	}
 	m.mu.Unlock()
 	if last {
-		m.tell(func() { m.sink.Gone(router) })
-		m.gone.Add(1)
+		m.sink.Gone(router)
 	}
-}
-
-// tell calls the Sink, and tells whether it returned. A panic of it is counted, and the mesh lives.
-func (m *Mesh) tell(call func()) (ok bool) {
-	if ok = owned.Do(call); !ok {
-		m.panics.Add(1)
-	}
-	return ok
 }

@@ -156,9 +156,7 @@ func (p *peer) flush() {
 	if len(p.batch) == 0 {
 		return
 	}
-	if p.mesh.tell(func() { p.mesh.sink.Apply(p.batch) }) {
-		p.mesh.applied.Add(uint64(len(p.batch)))
-	}
+	p.mesh.sink.Apply(p.batch)
 	kept := 0
 	for i := range p.batch {
 		kept += cap(p.batch[i].Sequences)

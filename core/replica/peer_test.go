@@ -17,7 +17,7 @@ func (silent) Gone(uint64)                {}
 
 func testPeer(t *testing.T) *peer {
 	m := &Mesh{
-		id: 1, timeout: time.Hour, sink: silent{}, known: map[uint64]int{},
+		id: 1, timeout: time.Hour, sink: Teller{To: silent{}}, known: map[uint64]int{},
 		scope: wire.SequenceScope{Model: "m", Group: "g", BlockSize: 16},
 	}
 	p := newPeer(m, nil)

@@ -25,16 +25,6 @@ import (
 
 const path = "wire.back-end.generate"
 
-var local = runtime.Options{RequestHost: "127.0.0.1", ResponseHost: "127.0.0.1", EventHost: "127.0.0.1"}
-
-func join(t *testing.T, dir string) *runtime.Runtime {
-	store, err := file.Open(dir, file.Options{})
-	require.NoError(t, err)
-	r := runtime.New(store, local)
-	t.Cleanup(func() { r.Close() })
-	return r
-}
-
 func client(t *testing.T, r *runtime.Runtime) *runtime.Client {
 	e, err := r.Endpoint(path)
 	require.NoError(t, err)
@@ -86,7 +76,7 @@ func callsToDynamo(t *testing.T, release string) {
 	w := dynamotest.Start(t, release, dir, "worker.py", path)
 	id := w.Ready()
 	ctx := context60(t)
-	c := client(t, join(t, dir))
+	c := client(t, dynamotest.Join(t, dir))
 	ids, err := c.WaitForInstances(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []uint64{id}, ids)
@@ -139,7 +129,7 @@ func callsToDynamo(t *testing.T, release string) {
 	}
 	calls.Wait()
 
-	r := join(t, dir)
+	r := dynamotest.Join(t, dir)
 	gone := c.Instances()[0]
 	gone.TCP += "x"
 	_, err = r.Call(ctx, &gone, request(t, "lost", "{}"))

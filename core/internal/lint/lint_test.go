@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"core/tail":                        {"core/feed", "core/stream", "core/wire", "core/zmq"},
 	"core/publish":                     {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/relay":                       {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker", "core/zmq"},
-	"core/internal/dynamotest":         {},
+	"core/internal/dynamotest":         {"core/runtime", "core/runtime/discovery/file"},
 	"core/engine":                      {"core/internal/rawhttp"},
 	"core/engineworker":                {"core/engine", "core/fleet", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/kvsource", "core/runtime/plane", "core/wire", "core/zmq"},
 	"core/serve":                       {"core/block", "core/engine", "core/fleet", "core/internal/owned", "core/metrics", "core/router", "core/stream"},

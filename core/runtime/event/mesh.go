@@ -4,7 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -16,11 +15,11 @@ import (
 type Mesh struct {
 	pub  *Publisher
 	sub  *Subscription
-	sink replica.Sink
+	sink replica.Teller
 
 	encode func(dst []byte, events []wire.SequenceEvent) ([]byte, error)
 
-	published, unsent, applied, echoes, otherRouter, malformed, gone, panics atomic.Uint64
+	published, unsent, echoes, otherRouter, malformed atomic.Uint64
 
 	mu      sync.Mutex
 	routers map[uint64]uint64 // who publishes, by publisher; one router each
@@ -32,7 +31,7 @@ func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, erro
 	if err != nil {
 		return nil, err
 	}
-	m := &Mesh{pub: pub, sink: sink, encode: wire.AppendSequences, routers: make(map[uint64]uint64)}
+	m := &Mesh{pub: pub, sink: replica.Teller{To: sink}, encode: wire.AppendSequences, routers: make(map[uint64]uint64)}
 	if l.Bus != nil { // Dynamo has one event a message there, and a list of them over ZeroMQ
 		m.encode = func(dst []byte, events []wire.SequenceEvent) ([]byte, error) {
 			return wire.AppendSequenceEvent(dst, &events[0])
@@ -66,11 +65,13 @@ func (m *Mesh) Publish(e *wire.SequenceEvent) {
 // Stats counts.
 func (m *Mesh) Stats() replica.Stats {
 	out := m.pub.out.Stats()
-	return replica.Stats{
+	s := replica.Stats{
 		Connected: m.sub.Connected(), Listeners: out.Subscribers, Published: m.published.Load(), Unsent: m.unsent.Load(),
-		Dropped: out.Dropped, Applied: m.applied.Load(), Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),
-		Malformed: m.malformed.Load() + m.sub.Malformed(), Gone: m.gone.Load(), Panics: m.panics.Load(),
+		Dropped: out.Dropped, Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),
+		Malformed: m.malformed.Load() + m.sub.Malformed(),
 	}
+	m.sink.Count(&s)
+	return s
 }
 
 // Close leaves the others. The sink is not called any more when it returns. It is idempotent.
@@ -97,8 +98,8 @@ func (m *Mesh) take(e *wire.Envelope) {
 	if err != nil {
 		m.malformed.Add(1)
 	}
-	if len(events) > 0 && m.tell(func() { m.sink.Apply(events) }) {
-		m.applied.Add(uint64(len(events)))
+	if len(events) > 0 {
+		m.sink.Apply(events)
 	}
 }
 
@@ -123,15 +124,6 @@ func (m *Mesh) lose(publisher uint64) {
 	delete(m.routers, publisher)
 	m.mu.Unlock()
 	if known {
-		m.tell(func() { m.sink.Gone(router) })
-		m.gone.Add(1)
+		m.sink.Gone(router)
 	}
-}
-
-// tell calls the sink, and tells whether it returned.
-func (m *Mesh) tell(call func()) (ok bool) {
-	if ok = owned.Do(call); !ok {
-		m.panics.Add(1)
-	}
-	return ok
 }
