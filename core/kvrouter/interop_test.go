@@ -3,6 +3,7 @@
 package kvrouter_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -427,6 +428,84 @@ func TestWorkerProcess(t *testing.T) {
 	if dir := os.Getenv("DGO_TEST_WORKER_IN"); dir != "" {
 		newOurWorker(t, dynamotest.Join(t, dir))
 		time.Sleep(dynamotest.Patience)
+	}
+}
+
+// Ranks hold caches of their own, in both directions; and a worker of Dynamo's may publish in the scope of another endpoint.
+func TestRanksOfDynamosWorkers(t *testing.T) {
+	for _, release := range dynamotest.Releases(t) {
+		t.Run(release, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			args := []string{path, "2"}
+			if release == "1.6.1" {
+				args = append(args, "wire.state.kv")
+			}
+			id := dynamotest.Start(t, release, dir, "worker.py", args...).Ready()
+			k := newRouter(t, dynamotest.Join(t, dir), 1)
+			held := map[uint32]bool{}
+			for len(held) < 2 {
+				tokens := random(4 * blockSize)
+				s, err := k.Generate(patience(t), prompt(tokens, "ok"))
+				require.NoError(t, err)
+				require.Equal(t, id, s.Choice().WorkerID)
+				home := s.Choice().DPRank
+				_, err = drain(s)
+				require.NoError(t, err)
+				await(t, "its rank holds it, and no other", func() bool {
+					rows, err := k.Router().OverlapScores(&router.Prompt{Tokens: tokens})
+					require.NoError(t, err)
+					for _, row := range rows.Workers {
+						if row.DPRank != home {
+							require.Zero(t, row.DeviceBlocks)
+						} else if row.DeviceBlocks != 4 {
+							return false
+						}
+					}
+					return len(rows.Workers) == 2
+				})
+				held[home] = true
+			}
+		})
+	}
+}
+
+func TestDynamosRouterOfOurRanks(t *testing.T) {
+	for _, release := range dynamotest.Releases(t) {
+		t.Run(release, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			e, err := dynamotest.Join(t, dir).Endpoint(path)
+			require.NoError(t, err)
+			s, err := e.Serve(func(*runtime.Call) error { return nil }, runtime.ServeOptions{})
+			require.NoError(t, err)
+			var sources []*kvsource.Source
+			for rank := range uint32(2) {
+				source, err := kvsource.New(e, kvsource.Config{DPRank: rank, BlockSize: blockSize})
+				require.NoError(t, err)
+				t.Cleanup(func() { source.Close() })
+				sources = append(sources, source)
+			}
+			two := bytes.Replace(card(t), []byte(`"data_parallel_size":1`), []byte(`"data_parallel_size":2`), 1)
+			require.NotEqual(t, card(t), json.RawMessage(two))
+			require.NoError(t, s.RegisterModel(two))
+			p := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+			p.Ready()
+			for rank, source := range sources {
+				tokens := random(3 * blockSize)
+				names := []block.EngineHash{block.EngineHash(rand.Uint64()), block.EngineHash(rand.Uint64()), block.EngineHash(rand.Uint64())}
+				_, err := source.Publish(publish.Stored(nil, names, tokens, blockSize))
+				require.NoError(t, err)
+				await(t, "the rank is the best", func() bool {
+					// The first event may have come before the router was connected: it sees what it missed when another one comes.
+					_, err := source.Publish(publish.Stored(nil, []block.EngineHash{block.EngineHash(rand.Uint64())}, random(blockSize), blockSize))
+					require.NoError(t, err)
+					var b struct{ Worker, Rank, Overlap uint64 }
+					p.Do(map[string]any{"do": "best", "tokens": tokens}, &b)
+					return b.Overlap == 3 && b.Rank == uint64(rank) && b.Worker == e.Runtime().ID()
+				})
+			}
+		})
 	}
 }
 

@@ -1,6 +1,6 @@
 """A worker of NVIDIA Dynamo without an engine: what it does depends on the model that a request names.
 
-Arguments: the endpoint's path. Prints one line of JSON for everything that happens. A model or a request's ``cmd``:
+Arguments: the endpoint's path; how many ranks it has (1); the endpoint in whose scope its events are (its own). Prints one line of JSON for everything that happens. A model or a request's ``cmd``:
 
     err0      an error before the first item
     errmid    an error after the first item
@@ -80,8 +80,14 @@ async def main():
     loop = asyncio.get_running_loop()
     runtime = DistributedRuntime(loop, "file", "tcp", event_plane="zmq")
     endpoint = runtime.endpoint(sys.argv[1])
-    publisher = KvEventPublisher(endpoint, kv_block_size=BLOCK, dp_rank=0, enable_local_indexer=True)
-    cache = Cache(publisher)
+    ranks = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    state = {"kv_state_endpoint": sys.argv[3]} if len(sys.argv) > 3 else {}
+    publishers = [
+        KvEventPublisher(endpoint, kv_block_size=BLOCK, dp_rank=rank, enable_local_indexer=True, **state)
+        for rank in range(ranks)
+    ]
+    publisher = publishers[0]
+    caches = [Cache(one) for one in publishers]
     metrics = WorkerMetricsPublisher()
     await metrics.create_endpoint(endpoint)
     me = endpoint.connection_id()
@@ -113,7 +119,8 @@ async def main():
         for i in range(count):
             item = {"token_ids": [1000 + i], "worker": me}
             if i == count - 1:
-                cache.store(request["token_ids"])
+                rank = (request.get("routing") or {}).get("dp_rank") or 0
+                caches[rank].store(request["token_ids"])
                 item["finish_reason"] = "length"
             yield item
             if model == "errmid" and i == 0:
@@ -124,6 +131,9 @@ async def main():
     config.max_num_seqs = 64
     config.max_num_batched_tokens = 8192
     config.enable_local_indexer = True
+    config.data_parallel_size = ranks
+    if state:
+        config.kv_state_endpoint = state["kv_state_endpoint"]
     card = {"worker_type": WorkerType.Aggregated, "kv_cache_block_size": BLOCK, "runtime_config": config}
     kind = (ModelInput.Tokens, ModelType.Completions, endpoint)
     try:
