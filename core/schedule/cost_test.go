@@ -131,6 +131,8 @@ func TestCostsOfDynamo(t *testing.T) {
 			[]C{{DeviceBlocks: 2, HostBlocks: 4, DiskBlocks: 4, SharedBeyond: 3, CachedTokens: 960, NewBlocks: 10}}, []float64{20}},
 		"overlap below the minimum": {tracked(64, 16), weights(func(w *schedule.Weights) { w.MinOverlapBlocks = 3 }),
 			[]C{holds(2, 16, 4), holds(3, 16, 4), {}}, []float64{8, 5, 4}},
+		"the least minimum": {tracked(64, 16), weights(func(w *schedule.Weights) { w.MinOverlapBlocks = 2 }),
+			[]C{holds(1, 16, 4), holds(2, 16, 4), {}}, []float64{8, 6, 4}},
 		"overlap of all tiers reaches the minimum": {tracked(64, 16), weights(func(w *schedule.Weights) { w.MinOverlapBlocks = 3 }),
 			[]C{{DeviceBlocks: 1, HostBlocks: 1, DiskBlocks: 1}, {DeviceBlocks: 1, DiskBlocks: 1}}, []float64{2, 4}},
 		"decay: one prompt ahead halves the credit": {tracked(64, 16), weights(func(w *schedule.Weights) { w.CreditDecay = 1 }),
