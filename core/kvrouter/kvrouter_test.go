@@ -367,6 +367,35 @@ func TestAdapters(t *testing.T) {
 	await(t, "another worker has it", func() bool { return len(goesTo("second")) == 1 && !goesTo("second")[7] })
 }
 
+// Requests that come at once spread, though no worker has answered any of them.
+func TestConcurrentRequestsSpread(t *testing.T) {
+	r := newRuntime(t)
+	for id := range uint64(8) {
+		newWorker(t, r, id+1, plainCard)
+	}
+	k := start(t, r, router.DefaultConfig())
+	require.NoError(t, k.WaitForWorkers(context.Background(), 8))
+	var all sync.WaitGroup
+	streams := make([]*Stream, 64)
+	for i := range streams {
+		all.Go(func() {
+			var err error
+			streams[i], err = k.Generate(context.Background(), request(block.Token(i), 2, 3, 4, 5, 6, 7, 8))
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	rows, err := k.Router().PotentialLoads(nil, &router.Prompt{})
+	require.NoError(t, err)
+	for _, row := range rows {
+		require.True(t, row.ActiveRequests >= 7 && row.ActiveRequests <= 9, "%+v", rows)
+	}
+	for _, s := range streams {
+		s.Close()
+	}
+	require.Zero(t, active(t, k))
+}
+
 // A stream's booking lives as long as the stream does, also while its worker says nothing, and ends with it.
 func TestSilentStreamsStayBooked(t *testing.T) {
 	r := newRuntime(t)

@@ -405,3 +405,13 @@ func TestBookingAfterAQueryThatIsOutOfDate(t *testing.T) {
 		})
 	}
 }
+
+// An id that expired and is booked again is the new request's: when that is freed nothing is owed for the old one.
+func TestIDThatIsBookedAgainIsOwedNothing(t *testing.T) {
+	l := load.New(load.Options{ExpiryNanos: 10})
+	require.NoError(t, l.Book(load.Booking{ID: "a"}, 0))
+	require.Equal(t, 1, l.Expire(11))
+	require.NoError(t, l.Book(load.Booking{ID: "a"}, 12))
+	require.NoError(t, l.Free("a", 13))
+	require.ErrorIs(t, l.Free("a", 14), load.ErrRequestNotFound)
+}

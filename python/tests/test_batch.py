@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import signal
 import threading
 from array import array
@@ -49,6 +50,16 @@ def test_choices_are_those_of_single_calls() -> None:
         assert batch.best_workers(iter([TOKENS, array("I", TOKENS), range(64)]), worker_id=2) == [(2, 0, 0)] * 3
         assert loads(batch) == [0] * 4
         assert batch.best_workers([]) == []
+
+
+def test_batch_spreads_over_equal_workers() -> None:
+    router = Router(16)
+    for n in range(8):
+        router.add_worker(n)
+    chosen = router.best_workers([[n] * 40 for n in range(64)], request_ids=[str(n) for n in range(64)])
+    counts = collections.Counter(one[0] for one in chosen if isinstance(one, tuple))
+    assert len(counts) == 8
+    assert all(7 <= n <= 9 for n in counts.values()), counts
 
 
 def test_errors_are_of_their_item() -> None:

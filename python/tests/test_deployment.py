@@ -552,6 +552,21 @@ def test_adapters() -> None:
     run(main())
 
 
+def test_concurrent_requests_spread_over_equal_workers() -> None:
+    async def main() -> None:
+        workers = [await Worker(join()).start() for _ in range(8)]
+        router = await ready(of(join()), 8)
+        streams = await asyncio.gather(*(router.generate([n] * 40, "slow") for n in range(64)))
+        rows = await router.get_potential_loads([])
+        assert {row["worker_id"] for row in rows} == {worker.id for worker in workers}
+        assert all(7 <= row["active_requests"] <= 9 for row in rows), rows
+        for stream in streams:
+            await stream.aclose()
+        await idle(router)
+
+    run(main())
+
+
 def test_nothing_is_left() -> None:
     """A runtime that nobody has any more is gone, and its descriptors with it."""
 
