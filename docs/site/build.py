@@ -39,6 +39,7 @@ def collect() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site"))
+    shutil.copy(ROOT / "docs" / "site" / "extra.css", PAGES)
     (PAGES / "reference" / "c.md").write_text(header.markdown((ROOT / "include" / "dynamo_go.h").read_text()))
     subprocess.run(["go", "run", "./docs/site/godoc", PAGES / "reference" / "go"], cwd=ROOT, check=True)
 
