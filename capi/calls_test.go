@@ -81,6 +81,7 @@ var right = map[string]string{
 	"dgo_runtime_drain_engine.endpoint": `"a.b.engines"`, "dgo_runtime_remove_engine.endpoint": `"a.b.engines"`,
 	"dgo_runtime_add_engine.config": `"{\"url\":\"http://127.0.0.1:1\",\"worker_id\":77}"`, "dgo_runtime_watch_engines.path": "engines",
 	"dgo_runtime_drain_engine.worker_id": "engine", "dgo_runtime_remove_engine.worker_id": "engine",
+	"dgo_serve_new.config": "server_config", "grace_ms": "0",
 	"dgo_runtime_answer.call": "asked", "dgo_runtime_end.id": "ending", "dgo_router_generate.router": "routed",
 }
 
@@ -90,7 +91,7 @@ var around = map[string][2]string{
 	"dgo_router_remove_worker":        {"add_2", "NULL"}, "dgo_router_wait": {"served", "idle"}, "dgo_router_cancel": {"wait_one", "idle"},
 	"dgo_stream_next": {"more", "NULL"}, "dgo_router_close": {"renew", "NULL"}, "dgo_stream_close": {"renew", "NULL"},
 	"dgo_mocker_close": {"renew", "NULL"}, "dgo_publisher_close": {"renew", "NULL"}, "dgo_radix_tree_close": {"renew", "NULL"},
-	"dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},
+	"dgo_serve_close": {"renew", "NULL"}, "dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},
 	"dgo_runtime_model": {"NULL", "take_back"}, "dgo_runtime_answer": {"ask", "NULL"}, "dgo_runtime_client": {"NULL", "end_client"},
 	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"call", "end_running"},
 	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "NULL"},
@@ -123,7 +124,7 @@ func alternatives(d *declaration, i int) (c []string) {
 		wild = wild[:4]
 	}
 	switch p.kind {
-	case "dgo_router", "dgo_stream", "dgo_mocker", "dgo_publisher", "dgo_radix_tree", "dgo_runtime":
+	case "dgo_router", "dgo_stream", "dgo_mocker", "dgo_publisher", "dgo_radix_tree", "dgo_runtime", "dgo_server":
 		own := strings.TrimPrefix(p.kind, "dgo_")
 		foreign := "mocker.live"
 		if own == "mocker" {
@@ -257,7 +258,7 @@ func program(all []declaration) string {
 // handleKinds: what closes a handle.
 var handleKinds = map[string]string{
 	"dgo_router": "dgo_router_close", "dgo_stream": "dgo_stream_close", "dgo_mocker": "dgo_mocker_close",
-	"dgo_publisher": "dgo_publisher_close", "dgo_radix_tree": "dgo_radix_tree_close", "dgo_runtime": "dgo_runtime_close",
+	"dgo_publisher": "dgo_publisher_close", "dgo_radix_tree": "dgo_radix_tree_close", "dgo_runtime": "dgo_runtime_close", "dgo_server": "dgo_serve_close",
 }
 
 func casts(kind string, values []string) string {

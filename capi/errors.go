@@ -19,6 +19,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/serve"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -67,6 +68,9 @@ var statuses = []struct {
 	{mocker.ErrRequest, C.DGO_INVALID_ARGUMENT},
 	{mocker.ErrBusy, C.DGO_OVERLOADED},
 	{mocker.ErrStopped, C.DGO_DISCONNECTED},
+	{serve.ErrConfig, C.DGO_INVALID_ARGUMENT},
+	{serve.ErrListen, C.DGO_CANNOT_CONNECT},
+	{fleet.ErrDuplicate, C.DGO_DUPLICATE_WORKER},
 	{publish.ErrConfig, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrEvent, C.DGO_INVALID_ARGUMENT},
 	{publish.ErrClosed, C.DGO_CLOSED},
@@ -77,7 +81,6 @@ var statuses = []struct {
 	{index.ErrBadChain, C.DGO_EVENT_REFUSED},
 	{index.ErrClosed, C.DGO_CLOSED},
 	{fleet.ErrNotFound, C.DGO_WORKER_NOT_FOUND},
-	{fleet.ErrDuplicate, C.DGO_DUPLICATE_WORKER},
 	{fleet.ErrInvalid, C.DGO_INVALID_ARGUMENT},
 	{fleet.ErrClosed, C.DGO_CLOSED},
 	{relay.ErrRank, C.DGO_WORKER_NOT_FOUND},

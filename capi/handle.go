@@ -27,6 +27,7 @@ const (
 	kindPublisher
 	kindRadixTree
 	kindRuntime
+	kindServer
 )
 
 // table maps the handles of one kind to objects. Lookups take no lock.

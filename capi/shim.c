@@ -366,6 +366,36 @@ PUBLIC dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error) {
   return dgo_go_mocker_close(mocker, error);
 }
 
+PUBLIC dgo_status dgo_serve_new(const char *config, size_t config_size, dgo_server *server, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_new(ARRAY(char, config, config_size), config_size, OBJECT(dgo_server, server), error);
+}
+
+PUBLIC dgo_status dgo_serve_info(dgo_server server, dgo_buffer *info, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_info(server, OBJECT(dgo_buffer, info), error);
+}
+
+PUBLIC dgo_status dgo_serve_texts(dgo_server server, dgo_stream *stream, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_texts(server, OBJECT(dgo_stream, stream), error);
+}
+
+PUBLIC dgo_status dgo_serve_tokens(dgo_server server, uint64_t id, const uint32_t *tokens, size_t n_tokens, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_tokens(server, id, ARRAY(uint32_t, tokens, n_tokens), n_tokens, error);
+}
+
+PUBLIC dgo_status dgo_serve_stop(dgo_server server, int64_t grace_ms, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_stop(server, grace_ms, error);
+}
+
+PUBLIC dgo_status dgo_serve_close(dgo_server server, dgo_error *error) {
+  ENTER(error);
+  return dgo_go_serve_close(server, error);
+}
+
 PUBLIC dgo_status dgo_publisher_new(const char *config, size_t config_size, dgo_publisher *publisher, dgo_error *error) {
   ENTER(error);
   return dgo_go_publisher_new(ARRAY(char, config, config_size), config_size, OBJECT(dgo_publisher, publisher), error);

@@ -43,8 +43,8 @@
  *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
  *              a kind.
  *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
- *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_publisher_close, dgo_router_save and
- *              dgo_router_load, whose comments say how long; and none does network I/O: sockets have threads of their own.
+ *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_publisher_close, dgo_serve_close,
+ *              dgo_router_save and dgo_router_load, whose comments say how long; and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
  *              the parent goes on. fork + exec is fine, and so is loading the library in the child.
  *   Signals    No call installs a signal handler. Loading installs what the Go runtime needs (SIGSEGV, SIGBUS, SIGFPE, SIGPIPE,
@@ -145,6 +145,7 @@ typedef uint64_t dgo_mocker;     /* closed by dgo_mocker_close */
 typedef uint64_t dgo_publisher;  /* closed by dgo_publisher_close */
 typedef uint64_t dgo_radix_tree; /* closed by dgo_radix_tree_close */
 typedef uint64_t dgo_runtime;    /* closed by dgo_runtime_close */
+typedef uint64_t dgo_server;     /* closed by dgo_serve_close */
 
 /* ---- Library ---------------------------------------------------------------------------------------------------- */
 
@@ -740,6 +741,50 @@ dgo_status dgo_mocker_leave(dgo_mocker mocker, dgo_error *error);
  * Blocks: until its sockets are closed, at most some seconds if peers do not take what is sent to them.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
+
+/* ---- Serve ------------------------------------------------------------------------------------------------------
+ *
+ * An OpenAI endpoint over vLLM and SGLang servers: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics. Each
+ * request goes to the engine that holds most of its prompt and is least busy; request and answer are handed on as they are.
+ */
+
+/* dgo_serve_new: start a server. Engines become candidates as they turn out to be healthy.
+ *   config  [in]  JSON object, config_size bytes: engines ["URL[,EVENTS[,REPLAY]][,FIELD=VALUE...]", ...] or engines_file, or both;
+ *                 listen ("127.0.0.1:8000"), block_size (16), router_mode ("kv", "round-robin", "random", "least-loaded",
+ *                 "power-of-two", "direct"), router (as dgo_router_new takes it), tokenizer ("engine", "host", "none"), limits.
+ *   server  [out] the handle; close it with dgo_serve_close.
+ * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED (of the router's configuration) | DGO_DUPLICATE_WORKER (two engines
+ *          with one id) | DGO_CANNOT_CONNECT (the address cannot be bound) | DGO_OVERLOADED. Since ABI 1. */
+dgo_status dgo_serve_new(const char *config, size_t config_size, dgo_server *server, dgo_error *error);
+
+/* dgo_serve_info: where the server listens, and how it and its engines are.
+ *   info  [out] JSON object: status ("ready", "not ready", "stopping"), listen, inflight, engines, drained (nothing runs any more
+ *               after dgo_serve_stop, or its time is over), and counters.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+dgo_status dgo_serve_info(dgo_server server, dgo_buffer *info, dgo_error *error);
+
+/* dgo_serve_texts: the texts of prompts that wait for token ids, of a server whose tokenizer is "host".
+ *   stream  [out] items {"id": number, "text": text}; answer each with dgo_serve_tokens. It ends as DGO_CLOSED with the server. Closing the
+ *                 handle leaves the texts where they are. What has no answer in tokenize_seconds is routed by load alone.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (the tokenizer is another) | DGO_OVERLOADED. Since ABI 1. */
+dgo_status dgo_serve_texts(dgo_server server, dgo_stream *stream, dgo_error *error);
+
+/* dgo_serve_tokens: the token ids of a text. An id that nothing waits for any more is no error.
+ *   id      [in]  that of the item.
+ *   tokens  [in]  n_tokens token ids, which are copied; NULL: there are none to be had.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+dgo_status dgo_serve_tokens(dgo_server server, uint64_t id, const uint32_t *tokens, size_t n_tokens, dgo_error *error);
+
+/* dgo_serve_stop: begin to stop. No connection and no request is taken any more; what runs has so long to end, and is cut off then.
+ * dgo_serve_info tells when it is over. Again it has no effect.
+ *   grace_ms  [in]  milliseconds, at least 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+dgo_status dgo_serve_stop(dgo_server server, int64_t grace_ms, dgo_error *error);
+
+/* dgo_serve_close: end everything at once: what runs is cut off, and the engines are told. Closing again is DGO_OK; so is 0.
+ * Blocks: until its sockets are closed and its threads gave up, some hundred milliseconds.
+ * Returns: DGO_OK | DGO_BAD_HANDLE. Since ABI 1. */
+dgo_status dgo_serve_close(dgo_server server, dgo_error *error);
 
 /* ---- Runtime ----------------------------------------------------------------------------------------------------
  *

@@ -26,7 +26,7 @@ typedef struct {
   uint64_t live, closed;
 } handles;
 
-static handles router, stream, mocker, publisher, radix_tree, runtime;
+static handles router, stream, mocker, publisher, radix_tree, runtime, server;
 static dgo_router waiting, bystander; /* one whose requests wait; one that nothing may touch */
 static uint64_t ticket;
 static dgo_status last; /* of the latest call */
@@ -35,6 +35,9 @@ static const char *const mocker_config =
     "{\"inter_token_ms\":0,\"prefill_tokens_per_second\":1e9,\"block_size\":1024,\"blocks\":1000,\"max_model_len\":500000,\"replay\":\"\","
     "\"buffer_steps\":16}";
 static const char *const publisher_config = "{\"worker_id\":1,\"block_size\":4,\"kv_events\":\"tcp://127.0.0.1:0\",\"buffer_steps\":16}";
+
+static const char *const server_config =
+    "{\"listen\":\"127.0.0.1:0\",\"engines\":[\"http://127.0.0.1:1,none\"],\"tokenizer\":\"host\"}";
 
 /* Of the runtime: its notices, a service of it and a client, calls, and a router. */
 static dgo_stream notices;
@@ -61,6 +64,8 @@ static void new_mocker(void) { STATUS(DGO_OK, dgo_mocker_new(mocker_config, strl
 static void new_publisher(void) {
   STATUS(DGO_OK, dgo_publisher_new(publisher_config, strlen(publisher_config), &publisher.live, NULL));
 }
+
+static void new_server(void) { STATUS(DGO_OK, dgo_serve_new(server_config, strlen(server_config), &server.live, NULL)); }
 
 static void new_radix_tree(void) { STATUS(DGO_OK, dgo_radix_tree_new(&radix_tree.live, NULL)); }
 
@@ -192,6 +197,8 @@ static void renew(void) {
   dgo_buffer_free(&buffer);
   if (dgo_radix_tree_find_matches(radix_tree.live, NULL, 0, NULL, sizeof(dgo_match), 0, &count, NULL) != DGO_OK) new_radix_tree();
   if (dgo_stream_fd(stream.live, &fd, NULL) != DGO_OK) new_stream();
+  if (dgo_serve_info(server.live, &buffer, NULL) != DGO_OK) new_server();
+  dgo_buffer_free(&buffer);
   if (dgo_runtime_info(runtime.live, &buffer, NULL) != DGO_OK) new_runtime();
   dgo_buffer_free(&buffer);
   hear(0, 0);
@@ -209,12 +216,14 @@ static void begin(const char *directory) {
   renew();
   router.closed = router.live, mocker.closed = mocker.live, publisher.closed = publisher.live;
   radix_tree.closed = radix_tree.live, stream.closed = stream.live, runtime.closed = runtime.live;
+  server.closed = server.live;
   STATUS(DGO_OK, dgo_stream_close(stream.live, NULL));
   STATUS(DGO_OK, dgo_router_close(router.live, NULL));
   STATUS(DGO_OK, dgo_mocker_close(mocker.live, NULL));
   STATUS(DGO_OK, dgo_publisher_close(publisher.live, NULL));
   STATUS(DGO_OK, dgo_radix_tree_close(radix_tree.live, NULL));
   STATUS(DGO_OK, dgo_runtime_close(runtime.live, NULL));
+  STATUS(DGO_OK, dgo_serve_close(server.live, NULL));
   renew();
   const char *queue = "{\"router_queue_threshold\":0}";
   STATUS(DGO_OK, dgo_router_new(4, queue, strlen(queue), NULL, &waiting, NULL));

@@ -141,9 +141,6 @@ func (c *Call) Headers(f func(name, value []byte)) {
 	}
 }
 
-// Endless tells whether only the connection's end ends the body, so that nobody can tell whether it is complete.
-func (c *Call) Endless() bool { return c.x.Endless() }
-
 // Complete tells whether the body was read to its end.
 func (c *Call) Complete() bool { return c.status != 0 && c.x.Complete() }
 

@@ -26,7 +26,7 @@ func (r *request) answer(ctx *fasthttp.RequestCtx) (streaming bool) {
 	r.spoke = true
 	r.s.counters.first.add(time.Since(r.begun))
 	length := r.call.Length() // of what is left
-	if r.call.Complete() {
+	if r.call.Complete() && (!r.mustEnd() || r.done(r.piece)) {
 		r.see(r.piece)
 		r.usage()
 		ctx.SetBody(r.piece)
@@ -90,7 +90,7 @@ func (r *request) next(p []byte) (int, error) {
 		return n, nil
 	case err == nil:
 		return r.cut(p, n, false), nil
-	case err == io.EOF && !(r.events && r.call.Endless() && !r.done(p[:n])):
+	case err == io.EOF && (!r.mustEnd() || r.done(p[:n])):
 		r.see(p[:n])
 		r.usage()
 		r.ended = io.EOF
@@ -162,6 +162,9 @@ func (r *request) see(piece []byte) {
 	}
 	r.tail = append(r.tail, piece...)
 }
+
+// mustEnd tells whether the answer is one that ends with [DONE], in both engines: one that just ends is broken, too.
+func (r *request) mustEnd() bool { return r.events && r.status == fasthttp.StatusOK }
 
 // done tells whether an event stream came to its end.
 func (r *request) done(piece []byte) bool {

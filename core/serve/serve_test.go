@@ -272,6 +272,22 @@ func TestEngineThatBreaksInTheMiddle(t *testing.T) {
 	require.EqualValues(t, 1, s.Status().Broken)
 }
 
+func TestEngineThatStopsInTheMiddle(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 20 })
+	s := start(t, m, nil)
+	r, err := http.Post("http://"+s.Address()+"/v1/completions", "", strings.NewReader(`{"prompt": [1], "max_tokens": 5000, "stream": true}`))
+	require.NoError(t, err)
+	defer r.Body.Close()
+	in := bufio.NewReader(r.Body)
+	_, err = in.ReadString('\n')
+	require.NoError(t, err)
+	require.NoError(t, m[0].Close()) // it ends its answer well, but for the [DONE]
+	rest, err := io.ReadAll(in)
+	require.NoError(t, err)
+	all := events(t, strings.TrimPrefix(string(rest), "\n"))
+	require.NotNil(t, all[len(all)-1].Error)
+}
+
 func TestClientThatDisconnectsCancelsTheEngine(t *testing.T) {
 	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 100 })
 	s := start(t, m, nil)

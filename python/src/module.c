@@ -41,6 +41,7 @@ static int execute(PyObject *module) {
   if (add_type(module, "Runtime", runtime_type()) < 0) return -1;
   if (add_type(module, "EventReader", event_reader_type()) < 0) return -1;
   if (add_type(module, "Mocker", mocker_type()) < 0) return -1;
+  if (add_type(module, "Server", server_type()) < 0) return -1;
   if (add_type(module, "Publisher", publisher_type()) < 0) return -1;
   if (add_type(module, "RadixTree", radix_tree_type()) < 0) return -1;
   return add_type(module, "Stream", stream_type());

@@ -58,6 +58,12 @@
   X(mocker_generate)           \
   X(mocker_leave)              \
   X(mocker_close)              \
+  X(serve_new)                 \
+  X(serve_info)                \
+  X(serve_texts)               \
+  X(serve_tokens)              \
+  X(serve_stop)                \
+  X(serve_close)               \
   X(publisher_new)             \
   X(publisher_publish)         \
   X(publisher_info)            \
@@ -221,6 +227,7 @@ PyTypeObject *router_type(void);
 PyTypeObject *runtime_type(void);
 PyTypeObject *event_reader_type(void);
 PyTypeObject *mocker_type(void);
+PyTypeObject *server_type(void);
 PyTypeObject *publisher_type(void);
 PyTypeObject *radix_tree_type(void);
 PyTypeObject *stream_type(void);

@@ -198,9 +198,6 @@ func (x *Exchange) Status() int { return x.Header.StatusCode() }
 // Length is that of the body; -1 if only its end tells.
 func (x *Exchange) Length() int64 { return max(x.left, -1) }
 
-// Endless tells whether the body has neither a length nor chunks: only the connection's end ends it.
-func (x *Exchange) Endless() bool { return x.left == untilClose }
-
 // Complete tells whether the body was read to its end.
 func (x *Exchange) Complete() bool { return x.done }
 
