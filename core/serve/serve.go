@@ -38,6 +38,7 @@ type Server struct {
 	log          *slog.Logger
 	fleet        *fleet.Fleet
 	http         *fasthttp.Server
+	door         *door
 	address      string
 	exporter     *metrics.Exporter
 	texts        *texts // nil: engines tokenise
@@ -115,11 +116,12 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	}
 	s.address = listener.Addr().String()
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, inside: map[*visitor]struct{}{}}
 	s.http = s.server()
 	s.running.Go(func() { s.watch.run(s.ctx) })
 	// Serve returns when the listener is closed, by Stop or Close.
 	s.running.Go(func() {
-		_ = s.http.Serve(&door{TCPListener: listener.(*net.TCPListener), most: int64(cfg.Limits.Connections)})
+		_ = s.http.Serve(s.door)
 	})
 	return s, nil
 }
@@ -232,7 +234,10 @@ func (s *Server) Stop(grace time.Duration) {
 			defer close(s.drained)
 			ctx, cancel := context.WithTimeout(s.ctx, grace)
 			defer cancel()
-			_ = s.http.ShutdownWithContext(ctx) // or the time is over
+			_ = s.door.TCPListener.Close() // which the library leaves open if it has not begun to listen
+			_ = s.http.ShutdownWithContext(ctx)
+			s.watch.each((*request).abort)
+			s.door.clear()
 		})
 	})
 }
@@ -245,10 +250,6 @@ func (s *Server) Close() {
 	s.closing.Do(func() {
 		s.Stop(0)
 		s.stop()
-		s.watch.each(func(r *request) {
-			r.abort()
-			_ = r.conn.SetDeadline(time.Now()) // who takes nothing holds nobody up
-		})
 		<-s.drained
 		s.running.Wait()
 		s.fleet.Close()

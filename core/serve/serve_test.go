@@ -322,6 +322,36 @@ func TestClientThatDisconnectsCancelsTheEngine(t *testing.T) {
 	require.EqualValues(t, 4, s.Status().Disconnected)
 }
 
+func TestCloseAtAnyTime(t *testing.T) {
+	for range 10 {
+		s, err := serve.New(serve.Config{Listen: "127.0.0.1:0", Engines: []string{"http://127.0.0.1:1,none"}, Tokenizer: serve.ByHost}, nil)
+		require.NoError(t, err)
+		s.Close()
+		s.Close()
+		require.Error(t, ask(s, "GET", "/live", "").err)
+	}
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 20 })
+	for _, grace := range []time.Duration{0, patience} {
+		s := start(t, m, nil)
+		ended := make(chan answer)
+		go func() { ended <- post(s, `{"prompt": [1], "max_tokens": 25, "stream": true}`) }()
+		require.Eventually(t, func() bool { return m[0].Stats().Running == 1 }, patience, time.Millisecond)
+		s.Stop(grace)
+		if grace > 0 {
+			a := <-ended
+			require.NoError(t, a.err)
+			events(t, a.text)
+			<-s.Drained()
+			s.Close()
+		} else {
+			<-s.Drained()
+			s.Close()
+			<-ended
+		}
+		require.Eventually(t, func() bool { return m[0].Stats().Running == 0 }, patience, time.Millisecond)
+	}
+}
+
 func TestPages(t *testing.T) {
 	m := mocks(t, 2, nil)
 	s := start(t, m, nil)

@@ -147,7 +147,9 @@ def test_a_client_that_leaves_cancels_the_engine() -> None:
         for stream in (True, False):
             before, took = s.cancelled(), []
 
-            def ask(stream: bool = stream) -> None:
+            left: list[float] = []
+
+            def ask(stream: bool = stream, left: list[float] = left) -> None:
                 client = openai.OpenAI(base_url=f"{s.url}/v1", api_key="none", max_retries=0, timeout=0.5)
                 with contextlib.suppress(openai.APITimeoutError):
                     answer: Any = client.completions.create(model=MODEL, prompt="x", max_tokens=2000, stream=stream)
@@ -157,7 +159,6 @@ def test_a_client_that_leaves_cancels_the_engine() -> None:
                     answer.close()
                 left.append(time.monotonic())
 
-            left: list[float] = []
             asking = threading.Thread(target=ask)
             asking.start()
             until(lambda b=before: s.cancelled() == b + 1, "a cancelled request")  # type: ignore[misc]
@@ -319,7 +320,7 @@ def test_wrong_settings() -> None:
         ({"engines": ["http://x"], "block_size": -1}, "block"),
     ):
         with pytest.raises(InvalidArgument, match=words):
-            Server(listen="127.0.0.1:0", **settings)  # type: ignore[arg-type]
+            Server(listen="127.0.0.1:0", **settings)
     with pytest.raises(DuplicateWorker):
         Server(["http://x", "http://x"], "127.0.0.1:0")
     with Server(["http://127.0.0.1:1"], "127.0.0.1:0", config=KvRouterConfig(router_temperature=0.5)) as server:
