@@ -49,6 +49,9 @@ func parts() []string {
 }
 
 func run(args []string, out, progress io.Writer) error {
+	if len(args) == 2 && args[0] == "proxy" {
+		return proxy(args[1], os.Stdin, out)
+	}
 	if len(args) == 2 && args[0] == "serve" {
 		return serve(prepare[args[1]], os.Stdin, out)
 	}

@@ -43,6 +43,9 @@ func (p *programs) theirs(structure, situation string) []string {
 	if s, ok := scripts[situation]; ok {
 		return append([]string{p.wheel}, s.theirs...)
 	}
+	if structure == nginx.structure {
+		return []string{p.self, "serve", "nginx_" + situation}
+	}
 	return []string{p.peers, structure, situation}
 }
 

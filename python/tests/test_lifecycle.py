@@ -51,6 +51,8 @@ router.add_worker(1)
 publisher = _native.Publisher(json.dumps({"worker_id": 1, "block_size": 16, "kv_events": "tcp://127.0.0.1:0"}))
 reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
 stream = engine._native.generate([1, 2], "{}")
+served = '{"listen":"127.0.0.1:0","engines":["http://127.0.0.1:1,none"],"tokenizer":"host"}'
+server = _native.Server(served)
 member = _native.Runtime('{"discovery":"mem"}')
 routed = _native.Router(16, None, None, member, "a.b.c")
 rest = [None, None, False, None, None, None, None, None, None, None, 0, None, None, None, 0.0, None]
@@ -69,7 +71,7 @@ given = {
     ("RadixTree", "find_matches"): [[1]], ("RadixTree", "remove_worker"): [1],
     ("Publisher", "stored"): [0, [1] * 16, [1], 16, None, False, None, None, None], ("Publisher", "removed"): [0, [1]],
     ("Publisher", "cleared"): [0], ("Mocker", "generate"): [[1], "{}"], ("Stream", "take"): [0], ("Stream", "cancel"): [True],
-    ("EventReader", "next"): [0], ("Runtime", "serve"): ["a.b.c", None], ("Runtime", "listed"): [1, True],
+    ("EventReader", "next"): [0], ("Server", "tokens"): [1, [1]], ("Server", "stop"): [0], ("Runtime", "serve"): ["a.b.c", None], ("Runtime", "listed"): [1, True],
     ("Runtime", "model"): ["a.b.c", 1, "{}"], ("Runtime", "answer"): [1, None], ("Runtime", "finish"): [1, None],
     ("Runtime", "client"): ["a.b.c"], ("Runtime", "instances"): [1], ("Runtime", "call"): [1, None, None],
     ("Runtime", "more"): [1, 1], ("Runtime", "cancel"): [1, True], ("Runtime", "end"): [1, True],
@@ -77,7 +79,7 @@ given = {
     ("Runtime", "watch_engines"): ["a.b.e", "/nowhere/x"], ("Runtime", "engines"): ["a.b.e"],
     ("Runtime", "drain_engine"): ["a.b.e", 1, True], ("Runtime", "remove_engine"): ["a.b.e", 1, True],
 }
-objects = [router._native, tree._native, engine._native, publisher, reader, stream, routed, member]
+objects = [router._native, tree._native, engine._native, publisher, reader, stream, routed, member, server]
 skipped = {("EventReader", "state")}  # says what it has seen
 calls = {}
 for o in objects:
@@ -90,7 +92,7 @@ functions = {
     "config_check": ["{}"], "Router": [16, None, None], "RadixTree": [], "Mocker": [None],
     "EventReader": ["tcp://127.0.0.1:1", None, None],
     "Publisher": [json.dumps({"worker_id": 1, "block_size": 16, "kv_events": "tcp://127.0.0.1:0"})],
-    "Runtime": ['{"discovery":"mem"}'],
+    "Runtime": ['{"discovery":"mem"}'], "Server": [served],
 }
 for name, arguments in functions.items():
     calls["", name] = (getattr(_native, name), arguments)
