@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from . import _native
 from ._call import Answer, Watcher
 from ._context import Context
-from ._errors import Closed, Disconnected, DynamoError
+from ._errors import CannotConnect, Closed, Disconnected, DynamoError
 from ._instance import slug
 
 if TYPE_CHECKING:
@@ -49,12 +49,14 @@ class Deployment:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, discovery: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if name.startswith("DYN_")}
+        environment = {name: value for name, value in os.environ.items() if name.startswith(("DYN_", "ETCD_"))}
         self.loop = loop
         self.closed = False
         self._alone = discovery == "mem"
         self.native = _native.Runtime(json.dumps({"discovery": discovery, "environment": environment}))
         self.first_id: int = json.loads(self.native.info())["id"]
+        self._reached = discovery != "etcd"  # it has been connected, or needs not be
+        self._watching: set[asyncio.Task[None]] = set()
         self._parties: dict[int, _Party] = {}
         self._clients: dict[str, _Client] = {}
         self._serving: dict[str, dict[int, Instance]] = {}
@@ -74,6 +76,32 @@ class Deployment:
             raise RuntimeError("this runtime belongs to another event loop than the one that is running")
         if self.closed:
             raise Closed("the runtime is shut down")
+
+    async def reached(self) -> None:
+        """Wait until etcd is within reach, the first time only. Raises ``CannotConnect`` once that took too long."""
+        while not self._reached:
+            self.check()
+            info = json.loads(self.native.info())
+            if "error" in info:
+                raise CannotConnect(info["error"])
+            self._reached = info["connected"]
+            if not self._reached:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def _watch(self, instance: Instance) -> None:
+        """End a worker that etcd cannot be told of."""
+
+        async def watch() -> None:
+            try:
+                await self.reached()
+            except DynamoError as error:
+                if not self.closed and not instance.served.done():
+                    instance.served.set_exception(error)
+                    instance.stop()
+
+        task = self.loop.create_task(watch())
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     def drain(self) -> bool:
         """Pass on the notices that wait. False once there will be none any more."""
@@ -107,6 +135,8 @@ class Deployment:
         self._services[instance] = service
         self._parties[service] = _Service(self, service, instance)
         self._changed(instance.path)
+        if not self._reached:
+            self._watch(instance)
 
     def serves(self, path: str, worker_id: int) -> bool:
         """Whether a worker of this process serves, registered or not."""
@@ -188,6 +218,7 @@ class Deployment:
 
     async def wait_for(self, path: str) -> list[int]:
         """Wait until a path has an instance, and give the ids of all."""
+        await self.reached()
         while not (ids := list(self.instances(path))):
             self.check()
             waiter = self.loop.create_future()
@@ -206,6 +237,7 @@ class Deployment:
 
     async def wait_for_workers(self, router: Router, count: int) -> None:
         """Wait until a router has so many workers."""
+        await self.reached()
         while len(router.workers()) < count:
             self.check()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -18,7 +18,7 @@ from ._instance import Instance, Profile
 
 _PLANES = {
     # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
-    "discovery_backend": (("mem", "file"), ("etcd", "kubernetes"), "Unknown key-value store type {!r}"),
+    "discovery_backend": (("mem", "file", "etcd"), ("kubernetes",), "Unknown key-value store type {!r}"),
     "request_plane": (("tcp",), ("nats",), "Invalid request plane mode: {!r}"),
     "event_plane": (("zmq",), ("nats",), "Invalid event_plane value {!r}"),
     "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
@@ -38,6 +38,10 @@ class DistributedRuntime:
 
         runtime = DistributedRuntime(asyncio.get_running_loop(), "file", "tcp", event_plane="zmq")
 
+    With "etcd", they find each other by an etcd server; ``ETCD_ENDPOINTS`` names it, ``ETCD_AUTH_*`` how to be let in. It is connected to in the
+    background, and nothing waits for it; ``Client.wait_for_instances`` and the future of ``serve_endpoint`` raise ``CannotConnect`` if it is not
+    there within ``ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS`` (120).
+
     With "mem", workers and routers that share one runtime object see each other, and nobody else: two runtimes never do,
     not even in one process. Everything goes the same way, over sockets of the loopback address. What a worker says of
     itself is known when the call returns; its KV events arrive a moment later, as everywhere.
@@ -46,7 +50,7 @@ class DistributedRuntime:
 
     Args:
         event_loop: the loop that everything runs on.
-        discovery_backend: "file" or "mem".
+        discovery_backend: "file", "etcd" or "mem".
         request_plane: "tcp".
         enable_nats: must not be true.
         event_plane: None or "zmq".

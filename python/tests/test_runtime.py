@@ -79,7 +79,6 @@ async def register(endpoint: Any, block_size: int | None = None, **attributes: A
         (("mem", "zmq"), {}, InvalidArgument, "Invalid request plane mode: 'zmq'"),
         (("mem", "tcp"), {"event_plane": "bogus"}, InvalidArgument, "Invalid event_plane value 'bogus'"),
         (("mem", "tcp"), {"response_plane": "bogus"}, InvalidArgument, "Invalid response_plane value 'bogus'"),
-        (("etcd", "tcp"), {}, NotImplementedError, "discovery_backend='etcd'.*'mem'"),
         (("kubernetes", "tcp"), {}, NotImplementedError, "discovery_backend='kubernetes'.*'mem'"),
         (("mem", "nats"), {}, NotImplementedError, "request_plane='nats'.*'tcp'"),
         (("mem", "tcp", True), {}, NotImplementedError, "enable_nats=True"),
