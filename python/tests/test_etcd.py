@@ -49,7 +49,14 @@ class Etcd:
         self._command = [
             *(str(program), "--data-dir", str(data), "--name=test", "--log-level=error", "--unsafe-no-fsync"),
             *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
-            *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"test={peers}"),
+            *(
+                "--listen-peer-urls",
+                peers,
+                "--initial-advertise-peer-urls",
+                peers,
+                "--initial-cluster",
+                f"test={peers}",
+            ),
             *("--heartbeat-interval=20", "--election-timeout=200"),
         ]
 
