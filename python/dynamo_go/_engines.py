@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import os
 
     from . import _native
+    from ._deployment import Deployment
 
 # How often those that wait for an engine to be idle look.
 _LOOK_SECONDS = 0.02
@@ -23,7 +24,7 @@ _LOOK_SECONDS = 0.02
 class EngineEndpoint:
     """What :class:`Endpoint` does with HTTP engines."""
 
-    _hub: Any
+    _hub: Deployment
     _path: str
 
     def add_engine(
@@ -162,8 +163,7 @@ class EngineEndpoint:
 
     def _engines(self) -> _native.Runtime:
         self._hub.check()
-        native: _native.Runtime = self._hub.native
-        return native
+        return self._hub.native
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(self._engines().engines(self._path))

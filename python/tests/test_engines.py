@@ -36,8 +36,8 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     yield tmp_path
 
 
-def join() -> DistributedRuntime:
-    return DistributedRuntime(asyncio.get_running_loop(), "file", "tcp", event_plane="zmq")
+def join(discovery: str = "file") -> DistributedRuntime:
+    return DistributedRuntime(asyncio.get_running_loop(), discovery, "tcp", event_plane="zmq")
 
 
 def add(endpoint: Endpoint, engine: Mocker, **more: Any) -> int:
@@ -66,10 +66,11 @@ def where(items: list[dict[str, Any]]) -> int:
     return number
 
 
-def test_bare_engines_are_routed_to_by_what_they_hold() -> None:
+@pytest.mark.parametrize("discovery", ["file", "mem"])
+def test_bare_engines_are_routed_to_by_what_they_hold(discovery: str) -> None:
     async def body() -> None:
         mocks = engines(3)
-        runtime = join()
+        runtime = join(discovery)
         endpoint = runtime.endpoint(PATH)
         ids = [add(endpoint, mock) for mock in mocks]
         router = KvRouter(endpoint, BLOCK)
