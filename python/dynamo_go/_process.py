@@ -19,8 +19,8 @@ _PLANES = {
     "discovery-backend": (
         "DYN_DISCOVERY_BACKEND",
         "file",
-        "how processes find each other; of file, DYN_FILE_KV names the directory, else it is dynamo_store_kv among"
-        " temporary files",
+        "how processes find each other, file or etcd; of file, DYN_FILE_KV names the directory, else it is"
+        " dynamo_store_kv among temporary files",
     ),
     "request-plane": ("DYN_REQUEST_PLANE", "tcp", "what carries requests"),
     "event-plane": ("DYN_EVENT_PLANE", None, "what carries events; unset, what goes with the discovery"),
@@ -59,6 +59,9 @@ def run(
 
     `serve` serves until the event is set, and then ends what it has; a second signal ends the process at once.
     """
+    if options.discovery_backend == "mem":
+        tell(command, "--discovery-backend is 'mem', where no other process finds this one: use file or etcd")
+        return 2
     try:
         asyncio.run(_run(options, serve))
     except (DynamoError, NotImplementedError, OSError) as error:

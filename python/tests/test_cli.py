@@ -152,7 +152,7 @@ def test_output_is_utf8_whatever_the_terminal() -> None:
         (["worker"], 2, b"--mocker is required"),
         (["worker", "--mocker", "--endpoint", "a"], 2, b"worker: Invalid endpoint path 'a'"),
         (["worker", "--mocker", "--blocks", "0"], 2, b"worker: bad configuration: blocks is 0"),
-        (["worker", "--mocker", "--discovery-backend", "mem"], 2, b"worker: "),
+        (["worker", "--mocker", "--discovery-backend", "mem"], 2, b"worker: --discovery-backend is 'mem'"),
         (["bogus"], 2, b"invalid choice: 'bogus'"),
         (["events"], 2, b"either an ENDPOINT or --from-hex"),
         (["events", "tcp://127.0.0.1:1", "--from-hex"], 2, b"either an ENDPOINT or --from-hex"),

@@ -306,7 +306,7 @@ def test_every_keyword_has_a_flag_that_wins(monkeypatch: pytest.MonkeyPatch) -> 
     """But the ones that Dynamo has none for, or that are this library's."""
     flags = {keyword for keyword, _, _ in _standalone._FLAGS.values()}
     without = {name for name in _BY_NAME if name.startswith("conditional_disagg_") and name not in flags}
-    assert flags | without | {"overlap_score_min_blocks"} == set(_BY_NAME)
+    assert flags | without | {"overlap_score_min_blocks", "record_decisions"} == set(_BY_NAME)
 
     def config(*arguments: str) -> KvRouterConfig:
         return _standalone._config(_standalone._parser().parse_args(arguments))
