@@ -165,9 +165,12 @@ cmd_servers() {
 }
 
 cmd_interop() {
-	need_go; need_python; mkdir -p "$build/test"
+	need_go; need_python; test_env; mkdir -p "$build/test"
 	cmd_servers
 	test_interop
+	install_package
+	step "programs in Python, ours and Dynamo's"
+	DGO_TEST_DYNAMO=$build/dynamo "$venv/bin/python" -m pytest -q -rs python/tests/test_interop.py
 	grep -hE '^(---|\s+---|SKIPPED)' "$build/test/interop.log" "$build/test/interop-skips.log" || true
 }
 
@@ -251,7 +254,7 @@ lint_python() {
 
 test_python() {
 	step "pytest"
-	DGO_TEST_WHEEL=$(ls "$build"/package/*.whl); export DGO_TEST_WHEEL
+	DGO_TEST_WHEEL=$(ls "$build"/package/*.whl); export DGO_TEST_WHEEL DGO_TEST_DYNAMO=$build/dynamo
 	"$venv/bin/python" -m pytest -q -rs python/tests | tee "$build/test/python.log"
 }
 
@@ -366,6 +369,8 @@ cmd_soak() {
 	TSAN_OPTIONS=halt_on_error=1:handle_segv=0 DGO_SANITIZE=thread DGO_SOAK_THREADS_SECONDS=60 go test -count=1 -v -run TestManyThreads ./capi
 	install_package
 	asan_python
+	step "2,000 streams of 200 tokens at once, through Python"
+	DGO_STREAMS=2000 DGO_STREAM_TOKENS=200 "$venv/bin/python" -m pytest -q -s python/tests/test_streams.py
 	step "a million calls of each Python function leak nothing (an hour)"
 	DGO_LEAK_CALLS=1000000 "$venv/bin/python" -m pytest -q python/tests/test_native.py -k leak
 	step "race, repeated"
