@@ -656,6 +656,7 @@ def runtime_cases() -> dict[str, Callable[[], object]]:
 
 # Calls that make and end objects, or texts of 70 rows: fewer.
 SLOW = {
+    "engine",
     "state",
     "explain",
     "scores",
