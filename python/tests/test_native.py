@@ -404,6 +404,7 @@ def leak_cases() -> dict[str, Callable[[], object]]:
         "loads": lambda: router.get_potential_loads(tokens),
         "scores": lambda: router.get_overlap_scores(tokens),
         "explain": lambda: router.explain(tokens),
+        "decisions": lambda: (router.report_cached_tokens("nobody", 1), router.decisions()),
         "hashes": lambda: compute_block_hash_for_seq(tokens, 4),
         "sequences": lambda: _native.sequence_hashes([1, 2, 3]),
         "event": lambda: router.apply_event(1, event, duplicate_stores="set"),
