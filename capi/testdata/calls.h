@@ -130,11 +130,14 @@ static uint64_t hear(uint32_t kind, uint32_t timeout_ms) {
   }
 }
 
-/* end_call: what came of it is answered too, or it would wait for ever. */
+/* stop: a call ends, if it is one, before the next begins, so that none pile up. Who serves it ends it too, or it would wait for ever. */
+static void stop(uint64_t call) {
+  if (dgo_runtime_cancel(runtime.live, call, DGO_CANCEL_KILL, NULL) == DGO_OK) hear(DGO_NOTICE_ENDED, DGO_WAIT_MS_MAX);
+}
+
 static void end_call(void) {
-  dgo_runtime_cancel(runtime.live, memory[6][0], DGO_CANCEL_KILL, NULL); /* where dgo_runtime_call wrote */
-  dgo_runtime_cancel(runtime.live, memory[8][0], DGO_CANCEL_KILL, NULL); /* and dgo_router_generate */
-  hear(0, 0);
+  stop(memory[6][0]); /* where dgo_runtime_call wrote */
+  stop(memory[8][0]); /* and dgo_router_generate */
 }
 
 static void end_service(void) {
@@ -149,7 +152,7 @@ static void call(void) {
   STATUS(DGO_OK, dgo_runtime_call(runtime.live, client, "\xc0", 1, NULL, 0, &running, NULL));
 }
 
-static void end_running(void) { dgo_runtime_cancel(runtime.live, running, DGO_CANCEL_KILL, NULL); }
+static void end_running(void) { stop(running); }
 
 /* ask: a request came, and nobody has answered it. */
 static void ask(void) {

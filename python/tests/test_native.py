@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import gc
@@ -577,15 +578,22 @@ def publisher_cases(fails: Fails) -> dict[str, Callable[[], object]]:
 def waiting_cases(router: Router) -> dict[str, Callable[[], object]]:
     full = Router(4, dynamo_go.KvRouterConfig(router_queue_threshold=0.0))
     full.add_worker(1)
-    full.best_worker([1] * 64, request_id="first")
     reader = _native.EventReader("tcp://127.0.0.1:1", None, None)
     engine = Mocker(inter_token_ms=0, speedup=1000)
 
+    def busy() -> None:
+        """Book the worker anew: a booking without progress expires."""
+        with contextlib.suppress(dynamo_go.RequestNotFound):
+            full.free("first")
+        full.best_worker([1] * 64, request_id="first")
+
     def times_out() -> None:
+        busy()
         with pytest.raises(dynamo_go.Timeout):
             full.best_worker([1] * 64, timeout=0.001)
 
     def tickets() -> None:
+        busy()
         ticket = full._submit(token_ids=[1] * 64)
         assert isinstance(ticket, int) and full._native.take(ticket) is None
         full._native.cancel(ticket)
