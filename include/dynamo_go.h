@@ -859,7 +859,8 @@ dgo_status dgo_runtime_serve(dgo_runtime runtime, const char *endpoint, size_t e
 
 /* dgo_runtime_list: let clients find a service, or find it no more; it goes on serving.
  *   listed  [in]  not 0: find it.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service) | DGO_FILE_ERROR. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service) | DGO_FILE_ERROR |
+ *          DGO_CANNOT_CONNECT (etcd refuses it). */
 dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t listed, dgo_error *error);
 
 /* dgo_runtime_model: say what an instance is like, before it serves or after. Routers take only instances with a model card. Again, it
@@ -868,7 +869,8 @@ dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t liste
  *   card  [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back. One with lora.name is of a LoRA adapter that the instance has
  *               loaded, and stands beside its own card: requests with that lora_name go to the instances that have one, if they can. Alone,
  *               {"lora": {"name": NAME}} takes it back; so does NULL, with the instance's own.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (nothing to take back) | DGO_FILE_ERROR. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (nothing to take back) | DGO_FILE_ERROR |
+ *          DGO_CANNOT_CONNECT (etcd refuses it). */
 dgo_status dgo_runtime_model(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t id, const char *card,
                              size_t card_size, dgo_error *error);
 
@@ -890,7 +892,7 @@ dgo_status dgo_runtime_answer(dgo_runtime runtime, uint64_t call, const char *it
 
 /* dgo_runtime_client: follow the instances of an endpoint, to call them.
  *   client  [out] its number.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. What etcd refuses is in dgo_runtime_info. */
 dgo_status dgo_runtime_client(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t *client, dgo_error *error);
 
 /* dgo_runtime_instances: those that a client sees.
