@@ -108,7 +108,7 @@ class KvRouter:
             raise NotImplementedError(f"ais_perf_config={ais_perf_config!r} is not implemented: only None exists")
         if block_size is None:
             block_size = _from_environment(_BLOCK_SIZE_VARIABLE, _BLOCK_SIZE)
-        self._hub = endpoint._hub
+        self._hub: Deployment = endpoint._hub
         if self._hub.closed:
             raise Closed("the runtime is shut down")
         self._path = endpoint._path
