@@ -2,6 +2,7 @@ package affinity_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -206,4 +207,16 @@ func BenchmarkBindRelease(b *testing.B) {
 		lease, _ := table.Bind("77", a, 1)
 		table.Release(lease, 1)
 	}
+}
+
+// At the end of the clock a session is not forgotten because its time would be beyond it.
+func TestSessionAtTheEndOfTheClock(t *testing.T) {
+	table, err := affinity.New(time.Minute, affinity.Hard)
+	require.NoError(t, err)
+	lease, err := table.Bind("s", worker.Rank{ID: 1}, math.MaxInt64-10)
+	require.NoError(t, err)
+	table.Release(lease, math.MaxInt64-9)
+	rank, tied := table.Home("s", math.MaxInt64-1)
+	require.True(t, tied)
+	require.EqualValues(t, 1, rank.ID)
 }
