@@ -112,25 +112,20 @@ func idle(t *testing.T, k *kvrouter.KvRouter) {
 }
 
 // Our router with Dynamo's workers.
-func TestRouterOfDynamosWorkers(t *testing.T) {
-	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { t.Parallel(); routerOf(t, release) })
-	}
-}
+func TestRouterOfDynamosWorkers(t *testing.T) { dynamotest.Each(t, routerOf) }
 
-func routerOf(t *testing.T, release string) {
-	dir := t.TempDir()
+func routerOf(t *testing.T, release string, d *dynamotest.Deployment) {
 	workers := map[uint64]*dynamotest.Process{}
 	var started []*dynamotest.Process
 	for range 2 {
-		started = append(started, dynamotest.Start(t, release, dir, "worker.py", path))
+		started = append(started, dynamotest.Start(t, release, d, "worker.py", path))
 	}
 	for _, w := range started {
 		workers[w.Ready()] = w
 	}
 	ctx := patience(t)
-	cut := dynamotest.Interpose(t, dir, 2)
-	k := newRouter(t, dynamotest.Join(t, dir), 2)
+	cut := d.Interpose(t, 2)
+	k := newRouter(t, dynamotest.Join(t, d), 2)
 
 	// Prompts that grow by a block: each finds what the one before left, and so the same worker.
 	began := time.Now()
@@ -217,7 +212,7 @@ func routerOf(t *testing.T, release string) {
 	idle(t, k)
 
 	// A router that comes late recovers the tree, and both agree on loads.
-	late := newRouter(t, dynamotest.Join(t, dir), 2)
+	late := newRouter(t, dynamotest.Join(t, d), 2)
 	tokens = tokens[:len(tokens)-blockSize]
 	await(t, "the late router recovers", func() bool { return overlap(t, late, tokens, home) == len(tokens)/blockSize })
 	await(t, "the routers hear each other", func() bool {
@@ -426,7 +421,7 @@ func (w *ourWorker) store(tokens []uint32) error {
 // TestWorkerProcess is a worker that the test above starts, and kills.
 func TestWorkerProcess(t *testing.T) {
 	if dir := os.Getenv("DGO_TEST_WORKER_IN"); dir != "" {
-		newOurWorker(t, dynamotest.Join(t, dir))
+		newOurWorker(t, dynamotest.Join(t, dynamotest.Joined(dir)))
 		time.Sleep(dynamotest.Patience)
 	}
 }
@@ -436,13 +431,13 @@ func TestRanksOfDynamosWorkers(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			d := dynamotest.NewDeployment(t, "file tcp zmq")
 			args := []string{path, "2"}
 			if release == "1.6.1" {
 				args = append(args, "wire.state.kv")
 			}
-			id := dynamotest.Start(t, release, dir, "worker.py", args...).Ready()
-			k := newRouter(t, dynamotest.Join(t, dir), 1)
+			id := dynamotest.Start(t, release, d, "worker.py", args...).Ready()
+			k := newRouter(t, dynamotest.Join(t, d), 1)
 			held := map[uint32]bool{}
 			for len(held) < 2 {
 				tokens := random(4 * blockSize)
@@ -474,8 +469,8 @@ func TestDynamosRouterOfOurRanks(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			e, err := dynamotest.Join(t, dir).Endpoint(path)
+			d := dynamotest.NewDeployment(t, "file tcp zmq")
+			e, err := dynamotest.Join(t, d).Endpoint(path)
 			require.NoError(t, err)
 			s, err := e.Serve(func(*runtime.Call) error { return nil }, runtime.ServeOptions{})
 			require.NoError(t, err)
@@ -489,7 +484,7 @@ func TestDynamosRouterOfOurRanks(t *testing.T) {
 			two := bytes.Replace(card(t), []byte(`"data_parallel_size":1`), []byte(`"data_parallel_size":2`), 1)
 			require.NotEqual(t, card(t), json.RawMessage(two))
 			require.NoError(t, s.RegisterModel(two))
-			p := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+			p := dynamotest.Start(t, release, d, "router.py", path, fmt.Sprint(blockSize))
 			p.Ready()
 			for rank, source := range sources {
 				tokens := random(3 * blockSize)
@@ -510,11 +505,7 @@ func TestDynamosRouterOfOurRanks(t *testing.T) {
 }
 
 // Dynamo's router with our workers.
-func TestDynamosRouterOfOurWorkers(t *testing.T) {
-	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { t.Parallel(); dynamosRouter(t, release) })
-	}
-}
+func TestDynamosRouterOfOurWorkers(t *testing.T) { dynamotest.Each(t, dynamosRouter) }
 
 type generated struct {
 	Items []struct {
@@ -532,14 +523,13 @@ type generated struct {
 	Error *string
 }
 
-func dynamosRouter(t *testing.T, release string) {
-	dir := t.TempDir()
-	first := newOurWorker(t, dynamotest.Join(t, dir))
-	dying := dynamotest.Join(t, dir)
+func dynamosRouter(t *testing.T, release string, d *dynamotest.Deployment) {
+	first := newOurWorker(t, dynamotest.Join(t, d))
+	dying := dynamotest.Join(t, d)
 	second := newOurWorker(t, dying)
 	workers := map[uint64]*ourWorker{first.id: first, second.id: second}
-	cut := dynamotest.Interpose(t, dir, 2)
-	p := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+	cut := d.Interpose(t, 2)
+	p := dynamotest.Start(t, release, d, "router.py", path, fmt.Sprint(blockSize))
 	p.Ready()
 	loads := func() map[uint64]float64 {
 		var rows struct {
@@ -633,7 +623,7 @@ func dynamosRouter(t *testing.T, release string) {
 	require.Equal(t, "killed", <-workers[home].calls)
 
 	// A late router recovers the tree from our local indexer, and the two agree on loads, with one of ours too.
-	late := dynamotest.Start(t, release, dir, "router.py", path, fmt.Sprint(blockSize))
+	late := dynamotest.Start(t, release, d, "router.py", path, fmt.Sprint(blockSize))
 	late.Ready()
 	var b struct {
 		Worker  uint64
@@ -642,7 +632,7 @@ func dynamosRouter(t *testing.T, release string) {
 	await(t, "the late router recovers", func() bool {
 		return late.Try(map[string]any{"do": "best", "tokens": tokens}, &b) == "" && b.Worker == home && b.Overlap == len(tokens)/blockSize
 	})
-	k := newRouter(t, dynamotest.Join(t, dir), 2)
+	k := newRouter(t, dynamotest.Join(t, d), 2)
 	await(t, "ours recovers, too", func() bool { return overlap(t, k, tokens, home) == len(tokens)/blockSize })
 	await(t, "ours is heard by both", func() bool {
 		s, err := k.Router().Stats()
@@ -677,7 +667,7 @@ func dynamosRouter(t *testing.T, release string) {
 	require.NoError(t, dying.Close())
 	await(t, "it leaves", func() bool { return len(loads()) == 1 })
 	killed := exec.Command(os.Args[0], "-test.run=^TestWorkerProcess$")
-	killed.Env = append(os.Environ(), "DGO_TEST_WORKER_IN="+dir)
+	killed.Env = append(append(os.Environ(), d.Env()...), "DGO_TEST_WORKER_IN="+d.Dir)
 	require.NoError(t, killed.Start())
 	await(t, "a worker process joins", func() bool { return len(loads()) == 2 })
 	require.NoError(t, killed.Process.Kill())

@@ -17,17 +17,17 @@ func TestDynamosRouterOfMockWorkers(t *testing.T) {
 	for _, release := range dynamotest.Releases(t) {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			d := dynamotest.NewDeployment(t, "file tcp zmq")
 			cfg := mocker.DefaultConfig()
 			cfg.Speedup = 100
 			for range 2 {
-				e, err := dynamotest.Join(t, dir).Endpoint("mock.back-end.generate")
+				e, err := dynamotest.Join(t, d).Endpoint("mock.back-end.generate")
 				require.NoError(t, err)
 				w, err := Start(e, 0, cfg)
 				require.NoError(t, err)
 				t.Cleanup(w.Close)
 			}
-			p := dynamotest.Start(t, release, dir, "router.py", "mock.back-end.generate", fmt.Sprint(cfg.BlockSize))
+			p := dynamotest.Start(t, release, d, "router.py", "mock.back-end.generate", fmt.Sprint(cfg.BlockSize))
 			p.Ready()
 			await(t, "Dynamo's router sees both", func() bool {
 				var loads struct{ Rows []any }

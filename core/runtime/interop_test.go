@@ -65,18 +65,13 @@ func context60(t *testing.T) context.Context {
 }
 
 // Our client calls Dynamo's workers: complete, failed before and in mid-stream, stopped, killed, many at a time, gone.
-func TestCallsToDynamo(t *testing.T) {
-	for _, release := range dynamotest.Releases(t) {
-		t.Run(release, func(t *testing.T) { t.Parallel(); callsToDynamo(t, release) })
-	}
-}
+func TestCallsToDynamo(t *testing.T) { dynamotest.Each(t, callsToDynamo) }
 
-func callsToDynamo(t *testing.T, release string) {
-	dir := t.TempDir()
-	w := dynamotest.Start(t, release, dir, "worker.py", path)
+func callsToDynamo(t *testing.T, release string, d *dynamotest.Deployment) {
+	w := dynamotest.Start(t, release, d, "worker.py", path)
 	id := w.Ready()
 	ctx := context60(t)
-	c := client(t, dynamotest.Join(t, dir))
+	c := client(t, dynamotest.Join(t, d))
 	ids, err := c.WaitForInstances(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []uint64{id}, ids)
@@ -129,9 +124,15 @@ func callsToDynamo(t *testing.T, release string) {
 	}
 	calls.Wait()
 
-	r := dynamotest.Join(t, dir)
+	r := dynamotest.Join(t, d)
 	gone := c.Instances()[0]
-	gone.TCP += "x"
+	unreached := plane.ErrCannotConnect
+	if d.Request == "nats" {
+		gone.NATS += "x"
+		unreached = plane.ErrUnavailable
+	} else {
+		gone.TCP += "x"
+	}
 	_, err = r.Call(ctx, &gone, request(t, "lost", "{}"))
 	require.ErrorIs(t, err, plane.ErrUnavailable)
 
@@ -145,8 +146,10 @@ func callsToDynamo(t *testing.T, release string) {
 	_, err = drain(s)
 	require.ErrorIs(t, err, plane.ErrDisconnected)
 	_, err = c.Direct(ctx, id, request(t, "late", `{}`))
-	require.ErrorIs(t, err, plane.ErrCannotConnect)
-	require.Contains(t, c.Inhibited(), id)
+	require.ErrorIs(t, err, unreached)
+	if len(c.IDs()) > 0 { // it may take a plane until then to be sure that nobody listens
+		require.Contains(t, c.Inhibited(), id)
+	}
 	for len(c.IDs()) > 0 {
 		select {
 		case <-c.Changed():

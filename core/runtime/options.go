@@ -28,11 +28,12 @@ type Options struct {
 	TCP         tcp.Options
 	CallHome    callhome.Options
 
-	// Requests is the request plane that services are reached by, and instances that are not reached by tcp. nil: tcp alone. It is the runtime's from
-	// now on, and closed with it.
+	// Requests is the request plane that services are reached by, and instances that are not reached by tcp. nil: tcp alone.
 	Requests plane.Requests
 	// Events is the event plane that is published on, and followed besides ZeroMQ. nil: ZeroMQ alone.
 	Events plane.Events
+	// Shared is closed with the runtime, after all that uses it: what carries Requests and Events.
+	Shared []interface{ Close() }
 }
 
 func (o Options) filled() Options {

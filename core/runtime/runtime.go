@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -40,6 +41,24 @@ func (r *Runtime) ID() uint64 { return r.store.ID() }
 // Store is where the deployment's records are.
 func (r *Runtime) Store() discovery.Store { return r.store }
 
+// Remote is what goes by a server.
+type Remote interface {
+	// Reach tells whether the server is within reach, and if not, why; nil: it is not known yet.
+	Reach() (connected bool, err error)
+}
+
+// Reach tells whether all servers that the runtime goes by are within reach, and if not, why.
+func (r *Runtime) Reach() (connected bool, err error) {
+	connected = true
+	for _, part := range []any{r.store, r.opts.Requests, r.opts.Events} {
+		if remote, ok := part.(Remote); ok {
+			up, why := remote.Reach()
+			connected, err = connected && up, cmp.Or(err, why)
+		}
+	}
+	return connected, err
+}
+
 // Link is where events are published and found.
 func (r *Runtime) Link() plane.Link {
 	return plane.Link{Store: r.store, Host: r.opts.EventHost, Bus: r.opts.Events}
@@ -54,8 +73,9 @@ func (r *Runtime) Close() error {
 	r.mu.Unlock()
 	err := r.store.Close()
 	r.server.close()
-	for _, p := range r.planes() {
-		p.Close()
+	r.tcp.Close()
+	for _, shared := range r.opts.Shared {
+		shared.Close()
 	}
 	if responses != nil {
 		responses.Close()

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 	"github.com/dynamo-go/dynamo-go/core/runtime/event"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
@@ -298,6 +300,59 @@ func TestOptionsFromEnv(t *testing.T) {
 		_, err := OptionsFromEnv(func(n string) string { return map[string]string{name: bad}[n] })
 		require.ErrorIs(t, err, plane.ErrInvalidArgument)
 		require.ErrorContains(t, err, bad)
+	}
+}
+
+// Requests and responses are encrypted, and whoever cannot prove who it is gets neither.
+func TestTLS(t *testing.T) {
+	ours, theirs := servertest.NewCertificates(t, "process"), servertest.NewCertificates(t, "process")
+	options := func(server, client *servertest.Certificates) Options {
+		env := map[string]string{"DYN_TCP_TLS_HANDSHAKE_TIMEOUT_SECS": "60"}
+		if server != nil {
+			env["DYN_TCP_TLS_CERT_PATH"], env["DYN_TCP_TLS_KEY_PATH"], env["DYN_TCP_TLS_CLIENT_CA_CERT_PATH"] = server.ServerCert, server.ServerKey, server.CA
+		}
+		if client != nil {
+			env["DYN_TCP_TLS_CA_CERT_PATH"] = ours.CA
+			env["DYN_TCP_TLS_CLIENT_CERT_PATH"], env["DYN_TCP_TLS_CLIENT_KEY_PATH"] = client.ClientCert, client.ClientKey
+		}
+		o, err := OptionsFromEnv(func(name string) string { return env[name] })
+		require.NoError(t, err)
+		return o
+	}
+	dir := t.TempDir()
+	open := func(o Options) *Runtime {
+		store, err := file.Open(dir, file.Options{})
+		require.NoError(t, err)
+		return join(t, store, o)
+	}
+	worker := open(options(ours, ours))
+	s, err := endpoint(t, worker).Serve(echo, ServeOptions{})
+	require.NoError(t, err)
+	defer s.Close(false)
+	i := s.Instance()
+	for range 2 {
+		stream, err := open(options(ours, ours)).Call(ctx, &i, ask(`{"a":1}`)(t))
+		items, err := drain(t, stream, err)
+		require.NoError(t, err)
+		require.Len(t, items, 3)
+	}
+	stream, err := open(options(ours, ours)).Call(ctx, &i, ask(`{"a":1}`)(t))
+	require.NoError(t, err)
+	stream.Close()
+	for name, o := range map[string]Options{"plain": {}, "no certificate": options(ours, nil), "a stranger": options(ours, theirs)} {
+		_, err := open(o).Call(ctx, &i, ask(`1`)(t))
+		require.ErrorIs(t, err, plane.ErrCannotConnect, name)
+	}
+	// A caller whose responses the worker cannot trust hears nothing.
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, o := range []Options{options(theirs, ours), options(nil, ours)} {
+		_, err := open(o).Call(short, &i, ask(`1`)(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	for name, bad := range map[string]string{"DYN_TCP_TLS_CERT_PATH": "/nowhere", "DYN_TCP_TLS_CA_CERT_PATH": "/nowhere", "DYN_TCP_TLS_HANDSHAKE_TIMEOUT_SECS": "-1"} {
+		_, err := OptionsFromEnv(func(n string) string { return map[string]string{name: bad}[n] })
+		require.ErrorIs(t, err, plane.ErrInvalidArgument)
 	}
 }
 

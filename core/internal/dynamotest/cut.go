@@ -15,16 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Cut stands between the publishers of KV events in a deployment's directory and those who subscribe to them from now on: what is published while it is
-// closed is lost.
+// Cut stands between the publishers of KV events and those who subscribe to them: what is published while it is closed is lost.
 type Cut struct {
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]struct{}
 }
 
-// Interpose waits for so many publishers, and rewrites their records.
-func Interpose(t testing.TB, store string, publishers int) *Cut {
+// interpose waits for so many publishers in a directory, and rewrites their records.
+func interpose(t testing.TB, store string, publishers int) *Cut {
 	c := &Cut{conns: map[net.Conn]struct{}{}}
 	var paths []string
 	for deadline := time.Now().Add(Patience); len(paths) < publishers; time.Sleep(5 * time.Millisecond) {
@@ -40,15 +39,21 @@ func Interpose(t testing.TB, store string, publishers int) *Cut {
 			Transport struct{ Config struct{ Endpoint string } }
 		}
 		require.NoError(t, json.Unmarshal(record, &r))
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		go c.serve(l, strings.TrimPrefix(r.Transport.Config.Endpoint, "tcp://"))
+		address := c.listen(t, strings.TrimPrefix(r.Transport.Config.Endpoint, "tcp://"))
 		other := filepath.Join(store, "rewritten")
-		require.NoError(t, os.WriteFile(other, bytes.ReplaceAll(record, []byte(r.Transport.Config.Endpoint), []byte("tcp://"+l.Addr().String())), 0o644))
+		require.NoError(t, os.WriteFile(other, bytes.ReplaceAll(record, []byte(r.Transport.Config.Endpoint), []byte("tcp://"+address)), 0o644))
 		require.NoError(t, os.Rename(other, path))
 	}
 	return c
+}
+
+// listen gives an address that leads to another.
+func (c *Cut) listen(t testing.TB, target string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go c.serve(l, target)
+	return l.Addr().String()
 }
 
 // Close breaks all connections, and lets none through.

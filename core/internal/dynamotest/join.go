@@ -7,13 +7,24 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/runtime"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
+	"github.com/dynamo-go/dynamo-go/core/runtime/nats"
 )
 
 // Join makes this process one of a deployment's, on the loopback device; it leaves at the end of the test.
-func Join(t testing.TB, store string) *runtime.Runtime {
-	s, err := file.Open(store, file.Options{})
+func Join(t testing.TB, d *Deployment) *runtime.Runtime {
+	store, err := file.Open(d.Dir, file.Options{})
 	require.NoError(t, err)
-	r := runtime.New(s, runtime.Options{RequestHost: "127.0.0.1", ResponseHost: "127.0.0.1", EventHost: "127.0.0.1"})
+	o, err := runtime.OptionsFromEnv(d.Getenv)
+	require.NoError(t, err)
+	o.RequestHost, o.ResponseHost, o.EventHost = "127.0.0.1", "127.0.0.1", "127.0.0.1"
+	if server := d.Getenv("NATS_SERVER"); server != "" {
+		requests, err := nats.Connect(nats.Options{Servers: []string{server}})
+		require.NoError(t, err)
+		events, err := nats.Connect(nats.Options{Servers: []string{d.events}})
+		require.NoError(t, err)
+		o.Requests, o.Events, o.Shared = requests, events, []interface{ Close() }{requests, events}
+	}
+	r := runtime.New(store, o)
 	t.Cleanup(func() { r.Close() })
 	return r
 }

@@ -56,8 +56,8 @@ type Process struct {
 	log   string
 }
 
-// Start runs a script of this package with a release, in a deployment's directory; it is killed at the end of the test.
-func Start(t testing.TB, release, store, script string, args ...string) *Process {
+// Start runs a script of this package with a release, in a deployment; it is killed at the end of the test.
+func Start(t testing.TB, release string, d *Deployment, script string, args ...string) *Process {
 	path := filepath.Join(t.TempDir(), script)
 	text, err := scripts.ReadFile(script)
 	require.NoError(t, err)
@@ -66,7 +66,8 @@ func Start(t testing.TB, release, store, script string, args ...string) *Process
 	require.NoError(t, err)
 	p := &Process{t: t, name: release + " " + script, grown: make(chan struct{})}
 	p.cmd = exec.Command(python, append([]string{path}, args...)...)
-	p.cmd.Env = append(os.Environ(), "DYN_FILE_KV="+store, "DYN_LOG=warn", "DYN_TCP_RPC_HOST=127.0.0.1", "DYN_EVENT_PLANE_HOST=127.0.0.1")
+	p.cmd.Env = append(os.Environ(), "DYN_FILE_KV="+d.Dir, "DYN_LOG=warn", "DYN_TCP_RPC_HOST=127.0.0.1", "DYN_EVENT_PLANE_HOST=127.0.0.1")
+	p.cmd.Env = append(p.cmd.Env, d.env...)
 	p.stdin, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := p.cmd.StdoutPipe()

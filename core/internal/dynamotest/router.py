@@ -14,6 +14,7 @@ Arguments: the workers' endpoint, the block size. Commands (``do``):
 
 import asyncio
 import json
+import os
 import sys
 
 import uvloop
@@ -22,7 +23,8 @@ from dynamo._core import Context, DistributedRuntime, KvRouter, KvRouterConfig
 
 async def main():
     loop = asyncio.get_running_loop()
-    runtime = DistributedRuntime(loop, "file", "tcp", event_plane="zmq")
+    discovery, requests, events = os.environ["PLANES"].split()
+    runtime = DistributedRuntime(loop, discovery, requests, event_plane=events)
     endpoint = runtime.endpoint(sys.argv[1])
     client = await endpoint.client()
     router = KvRouter(endpoint, int(sys.argv[2]), KvRouterConfig(router_replica_sync=True))

@@ -78,7 +78,8 @@ class Cache:
 
 async def main():
     loop = asyncio.get_running_loop()
-    runtime = DistributedRuntime(loop, "file", "tcp", event_plane="zmq")
+    discovery, requests, events = os.environ["PLANES"].split()
+    runtime = DistributedRuntime(loop, discovery, requests, event_plane=events)
     endpoint = runtime.endpoint(sys.argv[1])
     ranks = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     state = {"kv_state_endpoint": sys.argv[3]} if len(sys.argv) > 3 else {}

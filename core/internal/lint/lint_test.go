@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"core/tail":                        {"core/feed", "core/stream", "core/wire", "core/zmq"},
 	"core/publish":                     {"core/block", "core/event", "core/index", "core/replay", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/relay":                       {"core/event", "core/feed", "core/index", "core/publish", "core/wire", "core/worker", "core/zmq"},
-	"core/internal/dynamotest":         {"core/runtime", "core/runtime/discovery/file"},
+	"core/internal/dynamotest":         {"core/internal/servertest", "core/runtime", "core/runtime/discovery/file", "core/runtime/nats"},
 	"core/engine":                      {"core/internal/rawhttp"},
 	"core/engineworker":                {"core/engine", "core/fleet", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/kvsource", "core/runtime/plane", "core/wire", "core/zmq"},
 	"core/serve":                       {"core/block", "core/engine", "core/fleet", "core/internal/owned", "core/metrics", "core/router", "core/stream"},
@@ -88,7 +88,7 @@ var imports = map[string][]string{
 	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":                     {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
-	"capi":                             {"core/block", "core/engineworker", "core/event", "core/fleet", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/plane", "core/schedule", "core/serve", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
+	"capi":                             {"core/block", "core/engineworker", "core/event", "core/fleet", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/nats", "core/runtime/plane", "core/schedule", "core/serve", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
 }
 
 // common is what every package may import, but those that own no goroutine have no use for it.

@@ -57,11 +57,22 @@ func (c *Certificates) template(name string) *x509.Certificate {
 	}
 }
 
+// Expired makes a certificate and its key that were good until an hour ago.
+func (c *Certificates) Expired(name string) [2]string {
+	cert, key := c.signed(name, time.Now().Add(-time.Hour), x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+	return [2]string{cert, key}
+}
+
 func (c *Certificates) sign(name string, usage ...x509.ExtKeyUsage) (cert, key string) {
+	return c.signed(name, time.Now().Add(24*time.Hour), usage...)
+}
+
+func (c *Certificates) signed(name string, until time.Time, usage ...x509.ExtKeyUsage) (cert, key string) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(c.t, err)
 	template := c.template(name)
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, usage
+	template.NotBefore, template.NotAfter = until.Add(-48*time.Hour), until
 	der, err := x509.CreateCertificate(rand.Reader, template, c.authority, &private.PublicKey, c.key)
 	require.NoError(c.t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)

@@ -65,6 +65,9 @@ func (m *Mesh) Publish(e *wire.SequenceEvent) {
 // Stats counts.
 func (m *Mesh) Stats() replica.Stats {
 	out := m.pub.out.Stats()
+	if out.Subscribers < 0 {
+		out.Subscribers = m.sub.Connected() // whom this router hears, hears it
+	}
 	s := replica.Stats{
 		Connected: m.sub.Connected(), Listeners: out.Subscribers, Published: m.published.Load(), Unsent: m.unsent.Load(),
 		Dropped: out.Dropped, Echoes: m.echoes.Load(), OtherRouter: m.otherRouter.Load(),

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ type Conn struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running owned.Group
-	wake    chan struct{} // of keep
+	wake    chan struct{}               // of keep
+	live    atomic.Pointer[client.Conn] // nc
 
 	acks acks
 
@@ -37,7 +39,7 @@ type Conn struct {
 	last     error         // that kept it from connecting
 	session  *session      // nil: no server is within reach
 	up       chan struct{} // closed when there is a session, and made anew when it ends
-	served   map[string]*client.Subscription
+	served   map[string]*served
 	subjects map[string]*subject
 	outlets  map[*outlet]struct{}
 }
@@ -58,7 +60,7 @@ func Connect(o Options) (*Conn, error) {
 	o = o.filled()
 	c := &Conn{
 		opts: o, wake: make(chan struct{}, 1), made: make(chan struct{}), up: make(chan struct{}),
-		served: make(map[string]*client.Subscription), subjects: make(map[string]*subject), outlets: make(map[*outlet]struct{}),
+		served: make(map[string]*served), subjects: make(map[string]*subject), outlets: make(map[*outlet]struct{}),
 	}
 	with, err := o.client()
 	if err != nil {
@@ -111,9 +113,9 @@ func (c *Conn) make(with client.Options) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nc, c.fault = nc, err
-	if err != nil {
-		c.nc = nil
+	if c.fault = err; err == nil {
+		c.nc = nc
+		c.live.Store(nc)
 	}
 	close(c.made)
 	c.poke()
@@ -220,6 +222,21 @@ func (c *Conn) where() string {
 		names[i] = redacted(s)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Reach tells whether a server is within reach, and if not, why.
+func (c *Conn) Reach() (connected bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return false, plane.ErrClosed
+	case c.session != nil:
+		return true, nil
+	case c.fault == nil && c.last == nil:
+		return false, nil
+	}
+	return false, fmt.Errorf("%w: NATS server %s: %w", plane.ErrNoServer, c.where(), cmp.Or(c.fault, c.last))
 }
 
 // Stats count since the start, except the first.

@@ -27,7 +27,6 @@ func encode(s string) string {
 // outlet is a publisher's way out.
 type outlet struct {
 	c       *Conn
-	nc      *client.Conn
 	subject string
 	again   bool // the last message is sent again when a connection was lost
 	dropped atomic.Uint64
@@ -39,12 +38,11 @@ type outlet struct {
 
 // Open implements plane.Events. It waits for the server.
 func (c *Conn) Open(ch *discovery.Channel) (plane.Outlet, error) {
-	nc, _, err := c.wait(c.ctx, c.opts.ServerWait, nil)
-	if err != nil {
+	if _, _, err := c.wait(c.ctx, c.opts.ServerWait, nil); err != nil && !(c.opts.Background && errors.Is(err, plane.ErrNoServer)) {
 		return nil, err
 	}
 	ch.NATS = prefixOf(&ch.Scope)
-	o := &outlet{c: c, nc: nc, subject: ch.NATS + "." + encode(ch.Topic), again: ch.Topic == wire.TopicKVEvents}
+	o := &outlet{c: c, subject: ch.NATS + "." + encode(ch.Topic), again: ch.Topic == wire.TopicKVEvents}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -62,29 +60,32 @@ func (o *outlet) Send(e *wire.Envelope) error {
 	if o.closed {
 		return plane.ErrClosed
 	}
-	err := o.nc.Publish(o.subject, b)
+	err := client.ErrDisconnected
+	if nc := o.c.live.Load(); nc != nil {
+		err = nc.Publish(o.subject, b)
+	}
+	if o.again && !errors.Is(err, client.ErrMaxPayload) {
+		o.last = b
+	}
 	if err == nil {
-		if o.again {
-			o.last = b
-		}
 		return nil
 	}
 	o.dropped.Add(1)
 	switch {
 	case errors.Is(err, client.ErrMaxPayload):
-		return fmt.Errorf("%w: event of %d bytes, the NATS server takes %d", plane.ErrTooLarge, len(b), o.nc.MaxPayload())
+		return fmt.Errorf("%w: event of %d bytes, more than the NATS server takes", plane.ErrTooLarge, len(b))
 	case errors.Is(err, client.ErrConnectionClosed):
 		return plane.ErrClosed
 	}
-	return nil // too much waits for the server
+	return nil // there was no server yet, or too much waits for it
 }
 
 // repeat sends the last message once more: who has it knows its number, who has not learns that there is something to ask for.
 func (o *outlet) repeat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.last != nil && !o.closed {
-		_ = o.nc.Publish(o.subject, o.last)
+	if nc := o.c.live.Load(); nc != nil && o.last != nil && !o.closed {
+		_ = nc.Publish(o.subject, o.last)
 	}
 }
 
@@ -174,15 +175,14 @@ func (c *Conn) keep() {
 		case <-c.wake:
 		}
 		again := c.confess()
-		nc, s, subjects, outlets := c.unconfirmed()
-		if nc != nil && s != nil {
-			if current != s {
-				for _, o := range outlets {
+		if w := c.work(); w.nc != nil && w.session != nil {
+			if current != w.session {
+				for _, o := range w.outlets {
 					o.repeat()
 				}
-				current = s
+				current = w.session
 			}
-			if len(subjects) > 0 && !c.confirm(nc, s, subjects) {
+			if len(w.subjects)+len(w.services) > 0 && !c.confirm(&w) {
 				again = true // a server that does not answer is found out by the library
 			}
 		}
@@ -197,39 +197,56 @@ func (c *Conn) keep() {
 	}
 }
 
-func (c *Conn) unconfirmed() (nc *client.Conn, s *session, subjects []*subject, outlets []*outlet) {
+// work is what keep has to do.
+type work struct {
+	nc       *client.Conn
+	session  *session
+	subjects []*subject // that are not confirmed
+	services []*served  // likewise
+	outlets  []*outlet
+}
+
+func (c *Conn) work() work {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	w := work{nc: c.nc, session: c.session}
 	for _, s := range c.subjects {
 		if s.confirmed == nil {
-			subjects = append(subjects, s)
+			w.subjects = append(w.subjects, s)
+		}
+	}
+	for _, v := range c.served {
+		if !v.confirmed {
+			w.services = append(w.services, v)
 		}
 	}
 	for o := range c.outlets {
-		outlets = append(outlets, o)
+		w.outlets = append(w.outlets, o)
 	}
-	return c.nc, c.session, subjects, outlets
+	return w
 }
 
-func (c *Conn) confirm(nc *client.Conn, now *session, subjects []*subject) bool {
-	for _, s := range subjects {
-		if c.subscribe(nc, s) != nil {
-			return false
-		}
-	}
-	if nc.FlushTimeout(c.opts.AckTimeout) != nil {
+// confirm subscribes, and waits until the server knows.
+func (c *Conn) confirm(w *work) bool {
+	if !c.subscribe(w) || w.nc.FlushTimeout(c.opts.AckTimeout) != nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.session != now {
+	if c.session != w.session {
 		return true // it begins again
 	}
-	for _, s := range subjects {
+	for _, v := range w.services {
+		if !v.confirmed && v.sub != nil {
+			v.confirmed = true // the library subscribes again by itself
+			close(v.ready)
+		}
+	}
+	for _, s := range w.subjects {
 		if s.confirmed != nil || c.subjects[s.name] != s {
 			continue
 		}
-		s.confirmed = now
+		s.confirmed = w.session
 		for _, f := range s.followers {
 			f.push(plane.Event{Kind: plane.Connected})
 		}
@@ -237,18 +254,26 @@ func (c *Conn) confirm(nc *client.Conn, now *session, subjects []*subject) bool 
 	return true
 }
 
-func (c *Conn) subscribe(nc *client.Conn, s *subject) error {
+func (c *Conn) subscribe(w *work) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.sub != nil || c.subjects[s.name] != s {
-		return nil
+	for _, v := range w.services {
+		if c.listen(w.nc, v) != nil {
+			return false
+		}
 	}
-	sub, err := nc.Subscribe(s.name, func(m *client.Msg) { owned.Do(func() { c.arrived(s, m) }) })
-	if err == nil {
+	for _, s := range w.subjects {
+		if s.sub != nil || c.subjects[s.name] != s {
+			continue
+		}
+		sub, err := w.nc.Subscribe(s.name, func(m *client.Msg) { owned.Do(func() { c.arrived(s, m) }) })
+		if err != nil {
+			return false
+		}
 		_ = sub.SetPendingLimits(16*c.opts.MaxPendingMessages, c.opts.MaxPendingBytes)
 		s.sub = sub
 	}
-	return err
+	return true
 }
 
 // arrived hands a message to who follows its publisher.

@@ -220,8 +220,28 @@ func TestServerRestarts(t *testing.T) {
 	require.ErrorIs(t, err, plane.ErrNoServer)
 	_, err = lost.Open(&discovery.Channel{Scope: scope, Topic: wire.TopicKVEvents})
 	require.ErrorIs(t, err, plane.ErrNoServer)
+	connected, err := lost.Reach()
+	require.False(t, connected)
+	require.ErrorContains(t, err, "connection refused")
+
+	// Who does not wait is served as soon as there is a server.
+	o.Background = true
+	patient := connect(t, o)
+	late := instance(2)
+	_, err = patient.Serve(late, s)
+	require.NoError(t, err)
+	ch := &discovery.Channel{Scope: scope, Topic: wire.TopicKVEvents, Publisher: 1}
+	out, err := patient.Open(ch)
+	require.NoError(t, err)
+	in := router.Follow(ch)
+	defer in.Close()
+	require.NoError(t, out.Send(&wire.Envelope{Publisher: 1, Topic: wire.TopicKVEvents, Payload: []byte("early")}))
 	server.Start()
-	await(t, "it is found when it is there", func() bool { return lost.Stats().Connected })
+	await(t, "it is found when it is there", func() bool { return lost.Stats().Connected && patient.Stats().Connected })
+	connected, err = patient.Reach()
+	require.True(t, connected)
+	require.NoError(t, err)
+	require.NoError(t, router.Send(ctx, late, message("late")))
 }
 
 // A server that hangs is as good as none: who waits goes on when it does.
@@ -266,6 +286,9 @@ func works(t *testing.T, getenv func(string) string) error {
 		defer c.mu.Unlock()
 		return c.session != nil || c.last != nil || c.fault != nil
 	})
+	if connected, _ := c.Reach(); connected {
+		c.opts.ServerWait = servertest.Patience
+	}
 	at := instance(1)
 	stop, err := c.Serve(at, &service{})
 	if err != nil {

@@ -29,6 +29,7 @@ type Options struct {
 
 	ConnectTimeout time.Duration // of one attempt; 2 s
 	ServerWait     time.Duration // how long services and publishers that begin wait for the server; 10 s
+	Background     bool          // they go on without it after ServerWait: others cannot reach them yet
 	RequestWait    time.Duration // how long a request waits for a server that is lost; 30 s
 	AckTimeout     time.Duration // of a worker, and of the server; 10 s
 	Settle         time.Duration // how long after a connection workers may be missing that will be back; 5 s

@@ -159,50 +159,77 @@ func header(s string) string {
 	}, s)
 }
 
-// Serve implements plane.Requests. It waits for the server.
+// served is a service.
+type served struct {
+	subject string
+	service plane.Service
+	ready   chan struct{} // closed when the server knows of the subscription
+
+	sub       *client.Subscription // nil: not yet; guarded by Conn.mu
+	confirmed bool                 // likewise
+}
+
+// Serve implements plane.Requests. It waits until the server knows of it, so that whoever finds the instance can reach it.
 func (c *Conn) Serve(at *discovery.Instance, s plane.Service) (stop func(), err error) {
-	subject := subjectOf(at)
-	nc, _, err := c.wait(c.ctx, c.opts.ServerWait, nil)
-	if err != nil {
+	v := &served{subject: subjectOf(at), service: s, ready: make(chan struct{})}
+	if err := c.add(v); err != nil {
 		return nil, err
 	}
-	sub, err := c.listen(nc, subject, s)
-	if err != nil {
-		return nil, err
-	}
-	stop = sync.OnceFunc(func() {
-		c.mu.Lock()
-		delete(c.served, subject)
-		c.mu.Unlock()
-		if sub.Drain() != nil { // what is on its way is refused
-			_ = sub.Unsubscribe()
+	stop = sync.OnceFunc(func() { c.remove(v) })
+	timer := time.NewTimer(c.opts.ServerWait)
+	defer timer.Stop()
+	select {
+	case <-v.ready:
+	case <-c.ctx.Done():
+		err = plane.ErrClosed
+	case <-timer.C:
+		if !c.opts.Background {
+			err = c.unreached(c.opts.ServerWait)
 		}
-	})
-	// Whoever finds the instance can reach it: the server knows of the subscription before.
-	if err := nc.FlushTimeout(c.opts.AckTimeout); err != nil {
-		stop()
-		return nil, fmt.Errorf("%w: NATS server %s: %w", plane.ErrNoServer, c.where(), err)
 	}
-	at.NATS = subject
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	at.NATS = v.subject
 	return stop, nil
 }
 
-func (c *Conn) listen(nc *client.Conn, subject string, s plane.Service) (*client.Subscription, error) {
+func (c *Conn) add(v *served) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		return nil, plane.ErrClosed
-	case c.served[subject] != nil:
-		return nil, fmt.Errorf("%w: %s is served already", plane.ErrInvalidArgument, subject)
+		return plane.ErrClosed
+	case c.served[v.subject] != nil:
+		return fmt.Errorf("%w: %s is served already", plane.ErrInvalidArgument, v.subject)
 	}
-	sub, err := nc.QueueSubscribe(subject, queue, func(m *client.Msg) { owned.Do(func() { handle(nc, s, m) }) })
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", plane.ErrCannotConnect, err)
+	c.served[v.subject] = v
+	c.poke()
+	return nil
+}
+
+func (c *Conn) remove(v *served) {
+	c.mu.Lock()
+	delete(c.served, v.subject)
+	sub := v.sub
+	c.mu.Unlock()
+	if sub != nil && sub.Drain() != nil { // what is on its way is refused
+		_ = sub.Unsubscribe()
 	}
-	_ = sub.SetPendingLimits(c.opts.MaxPendingMessages, c.opts.MaxPendingBytes)
-	c.served[subject] = sub
-	return sub, nil
+}
+
+// listen subscribes for a service, unless it is gone; c.mu is held.
+func (c *Conn) listen(nc *client.Conn, v *served) error {
+	if v.sub != nil || c.served[v.subject] != v {
+		return nil
+	}
+	sub, err := nc.QueueSubscribe(v.subject, queue, func(m *client.Msg) { owned.Do(func() { handle(nc, v.service, m) }) })
+	if err == nil {
+		_ = sub.SetPendingLimits(c.opts.MaxPendingMessages, c.opts.MaxPendingBytes)
+		v.sub = sub
+	}
+	return err
 }
 
 func handle(nc *client.Conn, s plane.Service, m *client.Msg) {

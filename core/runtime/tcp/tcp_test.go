@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
+	"github.com/dynamo-go/dynamo-go/core/runtime/secure"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -187,6 +189,29 @@ func TestHostileClients(t *testing.T) {
 	for _, c := range flood {
 		ended(c)
 	}
+	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 1 && s.HalfOpen == 0 })
+}
+
+// Handshakes that are begun and not ended are bounded, and given up, as anything else that is half sent.
+func TestHalfHandshakes(t *testing.T) {
+	c := servertest.NewCertificates(t, "process")
+	secured, err := secure.Load(secure.Files{
+		Cert: c.ServerCert, Key: c.ServerKey, ClientCA: c.CA, CA: c.CA, ClientCert: c.ClientCert, ClientKey: c.ClientKey,
+	}, 300*time.Millisecond)
+	require.NoError(t, err)
+	l := listen(t, Options{MaxHalfOpen: 4, TLS: secured}, func(Request) error { return nil })
+	p := pool(t, Options{TLS: secured, AckTimeout: time.Minute})
+	address := l.Addr().String() + "/x"
+	require.NoError(t, p.Send(context.Background(), address, "id", []byte("payload")))
+	for range 10 {
+		raw, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer raw.Close()
+		_, _ = raw.Write([]byte{0x16, 3, 1}) // a handshake begins so
+	}
+	await(t, "a flood is refused", func() bool { return l.Stats().Refused >= 6 })
+	require.LessOrEqual(t, l.Stats().HalfOpen, 4)
+	require.NoError(t, p.Send(context.Background(), address, "id", []byte("payload")), "who has proven itself is served meanwhile")
 	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 1 && s.HalfOpen == 0 })
 }
 
