@@ -56,6 +56,16 @@ func proxied(start func(upstream string) (address string, pid int, err error)) m
 	return map[string]measurement{"whole": measure(serveClients, false), "stream": measure(serveStreams, true)}
 }
 
+// ties are what processes end with; the collector would close them.
+var ties []io.Closer
+
+// tied lets a process end with this one, which holds the other end of its input.
+func tied(cmd *exec.Cmd) error {
+	in, err := cmd.StdinPipe()
+	ties = append(ties, in)
+	return err
+}
+
 // ourProxy starts this program as our server.
 func ourProxy(upstream string) (string, int, error) {
 	self, err := os.Executable()
@@ -64,7 +74,7 @@ func ourProxy(upstream string) (string, int, error) {
 	}
 	cmd := exec.Command(self, "proxy", upstream)
 	cmd.Stderr = os.Stderr
-	if _, err = cmd.StdinPipe(); err != nil { // it ends with this process, which holds the other end
+	if err := tied(cmd); err != nil {
 		return "", 0, err
 	}
 	out, err := cmd.StdoutPipe()
@@ -128,9 +138,9 @@ func nginxProxy(upstream string) (string, int, error) {
 		return "", 0, err
 	}
 	// Its own way to end with this process: a shell that waits for the end of its input.
-	cmd := exec.Command("sh", "-c", `"$0" -c "$1" & echo $!; read -r end; kill $!; rm -r "$2"`, program, file, folder)
+	cmd := exec.Command("sh", "-c", `"$0" -c "$1" & echo $!; read -r end; kill $!; wait $!; rm -rf "$2"`, program, file, folder)
 	cmd.Stderr = os.Stderr
-	if _, err = cmd.StdinPipe(); err != nil {
+	if err := tied(cmd); err != nil {
 		return "", 0, err
 	}
 	out, err := cmd.StdoutPipe()

@@ -164,7 +164,7 @@ def test_a_client_that_leaves_cancels_the_engine() -> None:
             until(lambda b=before: s.cancelled() == b + 1, "a cancelled request")  # type: ignore[misc]
             asking.join()
             took.append(time.monotonic() - left[0])
-            assert took[0] < 1, f"it took {took} s"
+            assert took[0] < 3, f"it took {took} s"  # below 1 s on a machine that does nothing else
         s.idle()
 
 

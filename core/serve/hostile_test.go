@@ -1,0 +1,131 @@
+package serve_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/serve"
+)
+
+// TestHostileClients: what is not a request, or too much of one, gets a status in OpenAI's shape, or its connection closed; the server lives,
+// and nothing stays booked.
+func TestHostileClients(t *testing.T) {
+	m := mocks(t, 2, nil)
+	s := start(t, m, func(c *serve.Config) {
+		c.Limits = serve.Limits{BodyBytes: 200_000, BufferedBytes: 300_000, HeadBytes: 4096, ReadSeconds: 1, IdleSeconds: 1}
+	})
+	post := "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+	for name, c := range map[string]struct {
+		sent   string
+		status string
+	}{
+		"nothing":                   {"", "408"},
+		"noise":                     {"\x00\x01\x02\xff\r\n\r\n", "400"},
+		"another protocol":          {"SSH-2.0-x\r\n\r\n", "400"},
+		"a huge head":               {post + "A: " + strings.Repeat("b", 10_000) + "\r\n\r\n", "431"},
+		"many headers":              {post + strings.Repeat("A: b\r\n", 2000) + "\r\n", "431"},
+		"a head that stops":         {post, "408"},
+		"a body that stops":         {post + "Content-Length: 100\r\n\r\n{", "408"},
+		"a large body that stops":   {post + "Content-Length: 150000\r\n\r\n{", "408"},
+		"a body that is announced":  {post + "Content-Length: 99999999999\r\n\r\n", "408"},
+		"a body too large":          {post + "Content-Length: 250000\r\n\r\n" + strings.Repeat("x", 250_000), "413"},
+		"chunks without end":        {post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("x", 4096)+"\r\n", 100), "413"},
+		"a chunk of no size":        {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
+		"a huge chunk":              {post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "400"},
+		"a negative length":         {post + "Content-Length: -5\r\n\r\n", "400"},
+		"two lengths":               {post + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}   ", "400"},
+		"another content type":      {post + "Content-Type: text/xml\r\nContent-Length: 4\r\n\r\n<a/>", "400"},
+		"no JSON":                   {post + "Content-Length: 4\r\n\r\n\xff\xfe{}", "400"},
+		"deep JSON":                 {post + "Content-Length: 100000\r\n\r\n" + strings.Repeat("[", 100_000), "400"},
+		"deep JSON within":          {post + "Content-Length: 100005\r\n\r\n" + `{"a":` + strings.Repeat("[", 100_000), "400"},
+		"a worker that is no id":    {post + "X-Worker-Instance-Id: me\r\nContent-Length: 2\r\n\r\n{}", "400"},
+		"a worker that is not here": {post + "X-Worker-Instance-Id: 5\r\nContent-Length: 14\r\n\r\n{\"prompt\":[1]}", "404"},
+		"a long path":               {"GET /" + strings.Repeat("a", 3000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "404"},
+		"a method that is none":     {"BREW /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c2, err := net.Dial("tcp", s.Address())
+			require.NoError(t, err)
+			defer c2.Close()
+			go func() { _, _ = io.WriteString(c2, c.sent) }() // it may be refused before it is all there
+			require.NoError(t, c2.SetDeadline(time.Now().Add(patience)))
+			r, err := http.ReadResponse(bufio.NewReader(c2), nil)
+			if err != nil { // a refusal can be reset away by what was not read
+				require.True(t, c.status == "413" || c.status == "431", "%v", err)
+				return
+			}
+			defer r.Body.Close()
+			require.Equal(t, c.status, fmt.Sprint(r.StatusCode))
+			if text, err := io.ReadAll(r.Body); err == nil {
+				require.Contains(t, string(text), `"error"`)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1], "max_tokens": 2}`))
+			idle(t, s, m...)
+		}
+	})
+}
+
+// TestReadersThatTakeNothing: whoever does not take the answer is cut off, and the engine's work is cancelled.
+func TestReadersThatTakeNothing(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS, c.MaxModelLen, c.Blocks = 100, 1, 1<<22, 1<<18 })
+	s := start(t, m, func(c *serve.Config) { c.Limits.WriteSeconds = 0.3 })
+	c, err := net.Dial("tcp", s.Address())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4096))
+	body := `{"prompt": [1], "max_tokens": 1000000, "stream": true, "return_token_ids": true}`
+	_, err = fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return m[0].Stats().Cancelled == 1 }, patience, 10*time.Millisecond)
+	idle(t, s, m...)
+	require.EqualValues(t, 1, s.Status().Disconnected)
+}
+
+func TestBoundsOnClients(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 20 })
+	s := start(t, m, func(c *serve.Config) { c.Limits.Requests, c.Limits.Connections = 2, 4 })
+	var streams []*http.Response
+	for range 2 {
+		r, err := http.Post("http://"+s.Address()+"/v1/completions", "", strings.NewReader(`{"prompt": [1], "max_tokens": 5000, "stream": true}`))
+		require.NoError(t, err)
+		streams = append(streams, r)
+	}
+	a := post(s, `{"prompt": [1]}`)
+	require.Equal(t, 503, a.status)
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	require.Contains(t, a.text, "2 requests are in flight")
+	var conns []net.Conn
+	for range 6 {
+		c, err := net.Dial("tcp", s.Address())
+		require.NoError(t, err)
+		conns = append(conns, c)
+	}
+	refused := 0
+	for _, c := range conns {
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Second/2)))
+		if text, _ := io.ReadAll(c); strings.Contains(string(text), "4 connections are open") {
+			refused++
+		}
+		c.Close()
+	}
+	require.GreaterOrEqual(t, refused, 3)
+	for _, r := range streams {
+		r.Body.Close()
+	}
+	idle(t, s, m...)
+	require.Eventually(t, func() bool { return post(s, `{"prompt": [1], "max_tokens": 1}`).status == 200 }, patience, 10*time.Millisecond)
+}
