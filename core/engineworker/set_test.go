@@ -57,7 +57,9 @@ func TestAnEngineThatIsAddedAgainWaitsUntilItHasLeft(t *testing.T) {
 	require.NoError(t, err)
 	shows(t, s, listed(m.Info().HTTP))
 	require.NoError(t, s.Drain(id, true))
-	shows(t, s, func(st engineworker.State) bool { return st.Engines[0].State == engine.Draining && !st.Engines[0].Listed })
+	shows(t, s, func(st engineworker.State) bool {
+		return st.Engines[0].State == engine.Draining && !st.Engines[0].Listed
+	})
 	require.NoError(t, s.Drain(id, false))
 	shows(t, s, listed(m.Info().HTTP))
 	s.Close()
@@ -91,7 +93,9 @@ func TestTheEnginesOfAFileAreWorkers(t *testing.T) {
 	put("", c) // which is there, and not the file's
 	shows(t, s, func(st engineworker.State) bool { return st.File.Error != "" && len(st.Engines) == 3 })
 	put(fmt.Sprintf("- {url: %q, block_size: 16, kv_events: none}\n", a.Info().HTTP), b)
-	shows(t, s, func(st engineworker.State) bool { return st.File.Error == "" && listed(a.Info().HTTP, b.Info().HTTP, c.Info().HTTP)(st) })
+	shows(t, s, func(st engineworker.State) bool {
+		return st.File.Error == "" && listed(a.Info().HTTP, b.Info().HTTP, c.Info().HTTP)(st)
+	})
 	put("", b)
 	shows(t, s, listed(b.Info().HTTP, c.Info().HTTP))
 }
