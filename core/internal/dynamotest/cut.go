@@ -2,6 +2,7 @@ package dynamotest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -13,6 +14,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 )
 
 // Cut stands between the publishers of KV events and those who subscribe to them: what is published while it is closed is lost.
@@ -43,6 +48,39 @@ func interpose(t testing.TB, store string, publishers int) *Cut {
 		other := filepath.Join(store, "rewritten")
 		require.NoError(t, os.WriteFile(other, bytes.ReplaceAll(record, []byte(r.Transport.Config.Endpoint), []byte("tcp://"+address)), 0o644))
 		require.NoError(t, os.Rename(other, path))
+	}
+	return c
+}
+
+// interposeEtcd is interpose where the records are in etcd.
+func interposeEtcd(t testing.TB, e *servertest.Etcd, publishers int) *Cut {
+	c := &Cut{conns: map[net.Conn]struct{}{}}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.URL}})
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	var found []*mvccpb.KeyValue
+	for len(found) < publishers {
+		time.Sleep(5 * time.Millisecond)
+		answer, err := client.Get(ctx, "v1/event_channels/", clientv3.WithPrefix())
+		require.NoError(t, err, "there are %d of %d publishers", len(found), publishers)
+		found = found[:0]
+		for _, kv := range answer.Kvs {
+			if strings.Contains(string(kv.Key), "/topic/kv-events/") {
+				found = append(found, kv)
+			}
+		}
+	}
+	for _, kv := range found {
+		var r struct {
+			Transport struct{ Config struct{ Endpoint string } }
+		}
+		require.NoError(t, json.Unmarshal(kv.Value, &r))
+		there := r.Transport.Config.Endpoint
+		address := "tcp://" + c.listen(t, strings.TrimPrefix(there, "tcp://"))
+		_, err := client.Put(ctx, string(kv.Key), strings.ReplaceAll(string(kv.Value), there, address), clientv3.WithIgnoreLease())
+		require.NoError(t, err)
 	}
 	return c
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/etcd"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 )
 
 // newest is the release that is tried with all planes.
@@ -19,7 +22,7 @@ const newest = "1.6.1"
 func Planes(release string) []string {
 	all := []string{"file tcp zmq"}
 	if release == newest {
-		all = append(all, "file tcp zmq tls", "file nats nats")
+		all = append(all, "file tcp zmq tls", "file nats nats", "etcd tcp zmq", "etcd nats nats")
 	}
 	return all
 }
@@ -40,7 +43,8 @@ func Each(t *testing.T, test func(t *testing.T, release string, d *Deployment)) 
 type Deployment struct {
 	Dir                       string // of file discovery
 	Discovery, Request, Event string
-	events                    string // where our processes reach NATS for events: what Interpose cuts
+	events                    string           // where our processes reach NATS for events: what Interpose cuts
+	etcd                      *servertest.Etcd // nil: none is needed
 	env                       []string
 	cut                       *Cut
 }
@@ -53,6 +57,10 @@ func NewDeployment(t testing.TB, planes string) *Deployment {
 		c := servertest.NewCertificates(t, "process")
 		d.env = append(d.env, "DYN_TCP_RESPONSE_STREAM_HOST=127.0.0.1", "DYN_TCP_TLS_CERT_PATH="+c.ServerCert, "DYN_TCP_TLS_KEY_PATH="+c.ServerKey, "DYN_TCP_TLS_CLIENT_CA_CERT_PATH="+c.CA,
 			"DYN_TCP_TLS_CA_CERT_PATH="+c.CA, "DYN_TCP_TLS_CLIENT_CERT_PATH="+c.ClientCert, "DYN_TCP_TLS_CLIENT_KEY_PATH="+c.ClientKey)
+	}
+	if d.Discovery == "etcd" {
+		d.etcd = servertest.StartEtcd(t, nil)
+		d.env = append(d.env, "ETCD_ENDPOINTS="+d.etcd.URL, "ETCD_LEASE_TTL=10")
 	}
 	if d.Request == "nats" || d.Event == "nats" {
 		server := servertest.StartNATS(t, nil, "jetstream { store_dir: \""+t.TempDir()+"\" }")
@@ -86,6 +94,22 @@ func (d *Deployment) Interpose(t testing.TB, publishers int) *Cut {
 	if d.Event == "nats" {
 		return d.cut
 	}
-	require.Equal(t, "file", d.Discovery)
+	if d.etcd != nil {
+		return interposeEtcd(t, d.etcd, publishers)
+	}
 	return interpose(t, d.Dir, publishers)
+}
+
+// Store is where the deployment's records are, for one more process.
+func (d *Deployment) Store(t testing.TB) discovery.Store {
+	if d.Getenv("ETCD_ENDPOINTS") == "" {
+		s, err := file.Open(d.Dir, file.Options{})
+		require.NoError(t, err)
+		return s
+	}
+	o, err := etcd.OptionsFromEnv(d.Getenv)
+	require.NoError(t, err)
+	s, err := etcd.Open(o)
+	require.NoError(t, err)
+	return s
 }

@@ -6,14 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/runtime"
-	"github.com/dynamo-go/dynamo-go/core/runtime/discovery/file"
 	"github.com/dynamo-go/dynamo-go/core/runtime/nats"
 )
 
 // Join makes this process one of a deployment's, on the loopback device; it leaves at the end of the test.
 func Join(t testing.TB, d *Deployment) *runtime.Runtime {
-	store, err := file.Open(d.Dir, file.Options{})
-	require.NoError(t, err)
+	store := d.Store(t)
 	o, err := runtime.OptionsFromEnv(d.Getenv)
 	require.NoError(t, err)
 	o.RequestHost, o.ResponseHost, o.EventHost = "127.0.0.1", "127.0.0.1", "127.0.0.1"
