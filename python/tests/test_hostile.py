@@ -145,6 +145,8 @@ CALLS: dict[str, Called] = {
         {"request_id": "a"}, request_id=BOOKED, n=types("1", 1.5, None) + values(-1, 2**63, DIGITS),
         decay_fraction=[*maybe(NUMBER), (1.5, InvalidArgument)],
     ),
+    "Router.report_cached_tokens": Called({"request_id": "a", "cached_tokens": 1}, request_id=types(1, None), cached_tokens=types("1", 1.5) + values(-1, 2**64)),
+    "Router.decisions": Called({}, after=types("1", 1.5, None) + values(-1, 2**64, DIGITS)),
     "Router.load_events": Called({"json": "[]"}, json=types(5, [object()]) + values("{", b"\xff", [NAN], {"a": 1}, "5")),
     "Router.replicate": Called(
         {"connect": ["tcp://127.0.0.1:1"]}, bind=types(5) + values("nonsense", "tcp://127.0.0.1:99999", HUGE),
@@ -189,6 +191,8 @@ CALLS: dict[str, Called] = {
         response_buffer_size=types("1", 1.5, None) + values(-1),
     ),
     "KvRouter.mark_prefill_complete": Called({"request_id": "a"}, request_id=BOOKED),
+    "KvRouter.report_cached_tokens": Called({"request_id": "a", "cached_tokens": 1}, request_id=types(1, None), cached_tokens=types("1", 1.5) + values(-1, 2**64)),
+    "KvRouter.decisions": Called({}, after=types("1", 1.5, None) + values(-1, 2**64, DIGITS)),
     "KvRouter.free": Called({"request_id": "a"}, request_id=BOOKED),
     "KvRouter.get_potential_loads": Called({"token_ids": [1] * 16}, token_ids=TOKENS, **IDENTITY),
     "KvRouter.get_overlap_scores": Called(
