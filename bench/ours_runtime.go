@@ -105,14 +105,11 @@ func encode(text string) []byte {
 func startWorkers() {
 	cmd := exec.Command(self(), "serve", "workers")
 	cmd.Stderr = os.Stderr
-	var err error
-	workersIn, err = cmd.StdinPipe()
+	_, err := cmd.StdinPipe() // it ends with this process, and then the workers do
 	must(err)
 	must(cmd.Start())
+	go func() { must(cmd.Wait()) }() // which keeps the pipe, and tells if they end too early
 }
-
-// workersIn is kept: when it is closed, the workers end.
-var workersIn io.WriteCloser
 
 func self() string {
 	path, err := os.Executable()
