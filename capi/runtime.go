@@ -112,6 +112,8 @@ const defaultCredit = 100
 type runtimeConfig struct {
 	Discovery   string            `json:"discovery"`
 	Path        string            `json:"path"`
+	Request     string            `json:"request_plane"`
+	Event       string            `json:"event_plane"`
 	Environment map[string]string `json:"environment"`
 }
 
@@ -154,6 +156,9 @@ func (c *runtimeConfig) open() (*mailbox.Mailbox, error) {
 		}
 	default:
 		return nil, fmt.Errorf("%w: discovery=%q, expected \"file\", \"etcd\" or \"mem\"", errArgument, c.Discovery)
+	}
+	if err := planes(c.Request, c.Event, getenv, &options); err != nil {
+		return nil, errors.Join(err, store.Close())
 	}
 	return mailbox.New(runtime.New(store, options), func(err error) uint32 { return uint32(statusOf(err)) }), nil
 }
@@ -200,12 +205,10 @@ func dgo_go_runtime_info(h C.dgo_runtime, b *C.dgo_buffer, e *C.dgo_error) C.dgo
 		if err := checkBuffer(b, "info"); err != nil {
 			return err
 		}
-		info := runtimeInfo{ID: m.Runtime().ID(), Connected: true}
-		if remote, ok := m.Runtime().Store().(discovery.Remote); ok {
-			connected, err := remote.Reach()
-			if info.Connected = connected; err != nil {
-				info.Error = err.Error()
-			}
+		connected, err := m.Runtime().Reach()
+		info := runtimeInfo{ID: m.Runtime().ID(), Connected: connected}
+		if err != nil {
+			info.Error = err.Error()
 		}
 		return giveJSON(b, info)
 	})

@@ -828,17 +828,20 @@ typedef struct dgo_notice {
  *   config   [in]  JSON object, config_size bytes, all fields optional:
  *                  discovery    "file", "etcd", or "mem": nobody else is there. Otherwise DYN_DISCOVERY_BACKEND, or "file".
  *                  path         the directory of "file"; otherwise DYN_FILE_KV, or dynamo_store_kv among temporary files.
+ *                  request_plane  what carries requests: "tcp" or "nats"; otherwise DYN_REQUEST_PLANE, or "tcp".
+ *                  event_plane    what carries events: "zmq" or "nats"; otherwise DYN_EVENT_PLANE, or "zmq".
  *                  environment  object with Dynamo's variables, to be read instead of the process's: DYN_TCP_RPC_HOST and _PORT,
- *                               DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST, DYN_REQUEST_PLANE_CODEC, ...; of "etcd" ETCD_ENDPOINTS, ETCD_AUTH_USERNAME, ...
- *                  Unknown fields are refused. No call waits for etcd for longer than 50 ms: what it has not got by then it gets later.
+ *                               DYN_TCP_RESPONSE_STREAM_HOST and _PORT, DYN_EVENT_PLANE_HOST, DYN_REQUEST_PLANE_CODEC, DYN_TCP_TLS_*, ...; of
+ *                               "etcd" ETCD_ENDPOINTS, ETCD_AUTH_USERNAME, ...; of "nats" NATS_SERVER, NATS_AUTH_*, NATS_TLS_*.
+ *                  Unknown fields are refused. No call waits for etcd or NATS for longer than 80 ms: what it has not got by then it gets later.
  *   runtime  [out] the handle; close it with dgo_runtime_close.
  *   notices  [out] the stream of notices, closed by dgo_stream_close. It ends when the runtime is closed.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR (the directory cannot be used) | DGO_OVERLOADED (too many handles). */
 dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices, dgo_error *error);
 
 /* dgo_runtime_info: who this process is.
- *   info  [out] JSON object: id (that of its instances); connected (false: etcd is not within reach); error, if there is one: why it is not,
- *               after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a first connection, or at once after that, or what it refuses.
+ *   info  [out] JSON object: id (that of its instances); connected (false: etcd or NATS is not within reach); error, if there is one: why it is
+ *               not, of etcd after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a first connection, or at once after that, or what it refuses.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error);
 

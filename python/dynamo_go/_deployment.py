@@ -48,12 +48,21 @@ class Deployment:
     In memory, whoever is to see a worker has seen it when the call returns that says so, and a worker needs no model card.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, discovery: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if name.startswith(("DYN_", "ETCD_"))}
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        discovery: str,
+        request_plane: str = "tcp",
+        event_plane: str | None = None,
+    ) -> None:
+        environment = {name: value for name, value in os.environ.items() if name.startswith(("DYN_", "ETCD_", "NATS_"))}
         self.loop = loop
         self.closed = False
         self._alone = discovery == "mem"
-        self.native = _native.Runtime(json.dumps({"discovery": discovery, "environment": environment}))
+        config = {"discovery": discovery, "request_plane": request_plane, "environment": environment}
+        if event_plane is not None:
+            config["event_plane"] = event_plane
+        self.native = _native.Runtime(json.dumps(config))
         self.first_id: int = json.loads(self.native.info())["id"]
         self._reached = discovery != "etcd"  # it has been connected, or needs not be
         self._watching: set[asyncio.Task[None]] = set()

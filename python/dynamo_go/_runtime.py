@@ -19,8 +19,8 @@ from ._instance import Instance, Profile
 _PLANES = {
     # name of the argument: (values that exist, values that Dynamo has besides, how Dynamo calls a value that is neither)
     "discovery_backend": (("mem", "file", "etcd"), ("kubernetes",), "Unknown key-value store type {!r}"),
-    "request_plane": (("tcp",), ("nats",), "Invalid request plane mode: {!r}"),
-    "event_plane": (("zmq",), ("nats",), "Invalid event_plane value {!r}"),
+    "request_plane": (("tcp", "nats"), (), "Invalid request plane mode: {!r}"),
+    "event_plane": (("zmq", "nats"), (), "Invalid event_plane value {!r}"),
     "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
 }
 
@@ -51,10 +51,13 @@ class DistributedRuntime:
     Args:
         event_loop: the loop that everything runs on.
         discovery_backend: "file", "etcd" or "mem".
-        request_plane: "tcp".
-        enable_nats: must not be true.
-        event_plane: None or "zmq".
+        request_plane: "tcp" or "nats".
+        enable_nats: without effect: the planes decide.
+        event_plane: "zmq" or "nats"; None: ``DYN_EVENT_PLANE``, or "zmq".
         response_plane: None or "tcp".
+
+    With "nats", ``NATS_SERVER`` names the server, and ``NATS_AUTH_*`` and ``NATS_TLS_*`` how to be let in. It is connected to in
+    the background: a request waits for it, for at most 30 s.
 
     Raises:
         InvalidArgument: a back-end nobody has, or a variable that cannot be used.
@@ -78,9 +81,7 @@ class DistributedRuntime:
         _check_plane("request_plane", request_plane)
         _check_plane("event_plane", "zmq" if event_plane is None else event_plane)
         _check_plane("response_plane", "tcp" if response_plane is None else response_plane)
-        if enable_nats:
-            raise NotImplementedError("enable_nats=True is not implemented: nothing needs NATS")
-        self._hub = Deployment(event_loop, discovery_backend)
+        self._hub = Deployment(event_loop, discovery_backend, request_plane, event_plane)
         self._first_id = self._hub.first_id
         self._lock = threading.Lock()  # guards what follows
         self._taken: dict[str, int] = {}  # ids given out, by path
