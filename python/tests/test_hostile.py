@@ -249,7 +249,7 @@ CALLS: dict[str, Called] = {
     "DistributedRuntime": Called(
         {"event_loop": "LOOP", "discovery_backend": "mem", "request_plane": "tcp"}, event_loop=types(5, None),
         discovery_backend=types(5, None) + values("x", HUGE), request_plane=types(5, None) + values("x"),
-        enable_nats=[], event_plane=types(5) + values("x"), response_plane=types(5) + values("x"),
+        enable_nats=ANY, event_plane=types(5) + values("x"), response_plane=types(5) + values("x"),
     ),
     "DistributedRuntime.endpoint": Called({"path": "a.b.c"}, path=types(5, None) + values("", "a.b", "a..c", HUGE)),
     "Endpoint.client": Called({}, router_mode=NONE),

@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from dynamo_go import DistributedRuntime, KvEventPublisher, KvRouter, KvRouterConfig, ModelInput, ModelType, register_model
+from dynamo_go import (
+    DistributedRuntime,
+    KvEventPublisher,
+    KvRouter,
+    KvRouterConfig,
+    ModelInput,
+    ModelType,
+    register_model,
+)
 
 SERVERS = Path(__file__).parents[2] / "build" / "servers"
 BLOCK = 16
@@ -79,7 +87,13 @@ def test_worker_and_router_over_nats(deployment: str) -> None:
                 yield {"token_ids": [i]}
 
         await register_model(
-            ModelInput.Tokens, ModelType.Completions, endpoint, "m", "m", kv_cache_block_size=BLOCK, skip_model_assets=True
+            ModelInput.Tokens,
+            ModelType.Completions,
+            endpoint,
+            "m",
+            "m",
+            kv_cache_block_size=BLOCK,
+            skip_model_assets=True,
         )
         endpoint.serve_endpoint(generate)
 
