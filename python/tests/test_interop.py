@@ -60,7 +60,7 @@ class Peer:
             text = text.replace("import uvloop\n", "").replace("uvloop.run(", "asyncio.run(")
         script = place / f"{name}-{time.monotonic_ns()}.py"
         script.write_text(text)
-        environment = {**os.environ, "DYN_FILE_KV": str(place / "store"), "DYN_LOG": "warn"}
+        environment = {**os.environ, "DYN_FILE_KV": str(place / "store"), "DYN_LOG": "warn", "PLANES": "file tcp zmq"}
         for variable in ("DYN_TCP_RPC_HOST", "DYN_EVENT_PLANE_HOST"):
             environment[variable] = "127.0.0.1"
         if ours:
