@@ -234,7 +234,8 @@ dgo_status dgo_router_add_worker(dgo_router router, const dgo_worker *worker, dg
 dgo_status dgo_router_remove_worker(dgo_router router, uint64_t worker_id, dgo_error *error);
 
 /* dgo_router_workers: the registered workers.
- *   workers  [out] JSON array of objects.
+ *   workers  [out] JSON array of objects: worker_id, dp_start, dp_size, kv_events, replay, query (each a base endpoint, an object from rank to
+ *                  endpoint, or null), topic, host, block_size, max_num_batched_tokens, total_kv_blocks (null: not known), taints, adapters.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_workers(dgo_router router, dgo_buffer *workers, dgo_error *error);
 
@@ -711,13 +712,16 @@ dgo_status dgo_publisher_close(dgo_publisher publisher, dgo_error *error);
 /* ---- Mocker ----------------------------------------------------------------------------------------------------- */
 
 /* dgo_mocker_new: start an engine without a GPU: a block pool with prefix caching, timing, real KV events, HTTP.
- *   config  [in]  JSON object, config_size bytes; NULL for the defaults.
+ *   config  [in]  JSON object, config_size bytes; NULL for the defaults. Among its fields: model, http (host:port; port 0 takes a free one),
+ *                 kv_events, replay ("" for none), topic, dp_rank, block_size (tokens), blocks (of the pool), prefill_tokens_per_second,
+ *                 inter_token_ms, max_num_batched_tokens, max_num_seqs, max_waiting, max_model_len (tokens), speedup, hash_seed. Unknown
+ *                 fields are refused.
  *   mocker  [out] the handle; close it with dgo_mocker_close.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT (an address cannot be bound) | DGO_OVERLOADED. */
 dgo_status dgo_mocker_new(const char *config, size_t config_size, dgo_mocker *mocker, dgo_error *error);
 
 /* dgo_mocker_info: where the mocker listens and what it did.
- *   info  [out] JSON object.
+ *   info  [out] JSON object: model, http (URL), kv_events, replay ("" for none), topic, dp_rank, block_size, blocks; and what it did, as stats.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_mocker_info(dgo_mocker mocker, dgo_buffer *info, dgo_error *error);
 
