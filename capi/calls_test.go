@@ -94,7 +94,7 @@ var around = map[string][2]string{
 	"dgo_serve_close": {"renew", "NULL"}, "dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},
 	"dgo_runtime_model": {"NULL", "take_back"}, "dgo_runtime_answer": {"ask", "NULL"}, "dgo_runtime_client": {"NULL", "end_client"},
 	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"call", "end_running"},
-	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "NULL"},
+	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "end_another"},
 	"dgo_runtime_add_engine": {"end_engine", "end_engine"}, "dgo_runtime_drain_engine": {"an_engine", "end_engine"}, "dgo_runtime_remove_engine": {"an_engine", "end_engine"},
 }
 

@@ -175,6 +175,8 @@ static void an_engine(void) {
   CHECK(id == engine);
 }
 
+static void end_another(void) { dgo_runtime_end(runtime.live, ending, 0, NULL); }
+
 static void take_back(void) { dgo_runtime_model(runtime.live, "a.b.c", 5, 1, NULL, 0, NULL); }
 
 static void new_runtime(void) {

@@ -710,7 +710,7 @@ CALLS = int(os.environ.get("DGO_LEAK_CALLS", "2000"))
 def test_calls_leak_nothing(name: str) -> None:
     call = leak_cases()[name]
     calls = max(200, CALLS // 100) if name in SLOW else CALLS
-    for _ in range(50 if name in SLOW else 300):
+    for _ in range(max(50, calls // 20) if name in SLOW else 300):  # until the heap has its working size
         call()
     gc.collect()
     held = resident()
