@@ -150,3 +150,27 @@ func TestBoundsOnClients(t *testing.T) {
 	idle(t, s, m...)
 	require.Eventually(t, func() bool { return post(s, `{"prompt": [1], "max_tokens": 1}`).status == 200 }, patience, 10*time.Millisecond)
 }
+
+// TestErrorEventThatGoesOn: what an event stream begins with looks like an error, and is none any more once the event is whole.
+func TestErrorEventThatGoesOn(t *testing.T) {
+	junk := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"error":{"message":"x","type":"y","code":500}}`)
+		w.(http.Flusher).Flush()
+		time.Sleep(50 * time.Millisecond)
+		fmt.Fprint(w, "\ndata: junk\n\ndata: [DONE]\n\n")
+	}))
+	defer junk.Close()
+	s := start(t, nil, func(c *serve.Config) { c.Engines = []string{junk.URL + ",none"} })
+	r, err := http.Post("http://"+s.Address()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+	require.NoError(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "a fault of the server")
+	require.Contains(t, string(text), `"message":"x"`)
+}

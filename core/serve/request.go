@@ -313,6 +313,7 @@ func firstError(piece []byte) error {
 // refused keeps an answer that counts as none.
 func (r *request) refused(status int, begun []byte) error {
 	no := &refusal{engine.StatusError{Code: status, Message: http.StatusText(status)}, bytes.Clone(r.call.Header("Content-Type"))}
+	told := engine.EventError(begun)
 	body := bytes.Clone(begun)
 	for len(body) < keptRefusal {
 		n, err := r.call.Read(r.piece[:firstPiece])
@@ -322,8 +323,13 @@ func (r *request) refused(status int, begun []byte) error {
 		}
 	}
 	no.Body = body
-	if status == http.StatusOK { // an error within a stream
-		no.StatusError = *engine.EventError(body)
+	if status == http.StatusOK { // an error within a stream, whose event may have ended only now, or not be one any more
+		if whole := engine.EventError(body); whole != nil {
+			told = whole
+		}
+		if told != nil {
+			no.StatusError = *told
+		}
 		no.Body, no.Code = body, status
 	}
 	return no

@@ -279,6 +279,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
         print(f"{command}: {why}", file=sys.stderr)
         return 2
     options = _parser(prog).parse_args(arguments)
+    if not options.grace_seconds >= 0:
+        print(f"{command}: --grace-seconds is {options.grace_seconds}, expected at least 0", file=sys.stderr)
+        return 2
     ends = {signal.SIGINT, signal.SIGTERM}
     # Blocked before the server starts its threads, so that none of them takes a signal meant for this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)

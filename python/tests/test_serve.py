@@ -394,6 +394,8 @@ def ask(url: str) -> str:
     [
         ([], "--engine is required"),
         (["--engine", "http://x", "--router-mode", "best"], "expected one of kv"),
+        (["--engine", "http://x", "--grace-seconds", "-1"], "--grace-seconds is -1.0, expected"),
+        (["--engine", "http://x", "--grace-seconds", "nan"], "--grace-seconds is nan, expected"),
         (["--engine", "http://x", "--http-port", "x"], "--http-port is 'x'"),
         (
             ["--engine", "http://x", "--discovery-backend", "etcd"],
