@@ -20,6 +20,8 @@ async def main() -> None:
         answer = [token for item in items for token in item["token_ids"]]
         print(f"turn 1: worker {seen_by} of {len(workers)} answers {answer}")
 
+        while not (await router.best_worker(first_turn))[2]:  # the worker's KV events arrive a moment later
+            await asyncio.sleep(0.001)
         second_turn = first_turn + answer + list(range(200, 240))
         stream = await router.generate(second_turn, "my-model", stop_conditions={"max_tokens": 4})
         items = [item async for item in stream]

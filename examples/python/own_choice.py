@@ -24,6 +24,8 @@ async def main() -> None:
     async with KvRouter(runtime.endpoint("example.backend.generate"), BLOCK_SIZE) as router:
         items = [item async for item in await router.generate(prefix, "my-model")]
         seen_by = worker_of(items[0])
+        while not (await router.best_worker(prefix))[2]:  # the worker's KV events arrive a moment later
+            await asyncio.sleep(0.001)
 
         prompt = [*prefix, *range(40)]
         loads = await router.get_potential_loads(prompt)

@@ -22,6 +22,8 @@ async def main() -> None:
     # Earlier the west pool saw the prefix.
     items = [item async for item in await routers["west.backend.generate"].generate(prefix, "my-model")]
     seen_by = worker_of(items[0])
+    while not (await routers["west.backend.generate"].best_worker(prefix))[2]:  # the KV events arrive a moment later
+        await asyncio.sleep(0.001)
 
     prompt = [*prefix, *range(20)]
     choices = dict(

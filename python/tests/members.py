@@ -89,6 +89,13 @@ class Member:
         self.runtime.end(service, True)
         self.hear(CLOSED, service)
 
+    def engine(self) -> None:
+        """An HTTP engine that nobody reaches comes and goes."""
+        self.runtime.add_engine("a.b.e", '{"url":"http://127.0.0.1:1","worker_id":7}')
+        self.runtime.drain_engine("a.b.e", 7, True)
+        self.runtime.engines("a.b.e")
+        self.runtime.remove_engine("a.b.e", 7, True)
+
     def mock_worker(self) -> None:
         """A worker without a GPU comes and goes."""
         engine = _native.Mocker('{"block_size":4}', self.runtime, "a.b.mock", 7)
@@ -111,12 +118,7 @@ def member_cases(fails: Callable[[Case], Case]) -> dict[str, Case]:
         "client": lambda: runtime.end(runtime.client("a.b.c"), True),
         "model": lambda: runtime.model("a.b.c", member.id, CARD),
         "instances": lambda: (runtime.instances(client), runtime.info()),
-        "engine": lambda: (
-            runtime.add_engine("a.b.e", '{"url":"http://127.0.0.1:1","worker_id":7}'),
-            runtime.drain_engine("a.b.e", 7, True),
-            runtime.engines("a.b.e"),
-            runtime.remove_engine("a.b.e", 7, True),
-        ),
+        "engine": member.engine,
         "load": lambda: runtime.load("a.b.c", '{"active_decode_blocks":1}'),
         "new member": lambda: _native.Runtime(CONFIG).close(),
         "new member's router": lambda: _native.Router(4, None, None, runtime, "a.b.d").close(),

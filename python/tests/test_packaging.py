@@ -95,8 +95,8 @@ def test_library_is_stripped_and_small(wheel: Path) -> None:
     assert b".debug_info" not in library
     assert b".zdebug_info" not in library
     assert str(ROOT).encode() not in library
-    assert len(library) < 16 << 20
-    assert wheel.stat().st_size < 6 << 20
+    assert len(library) < 22 << 20
+    assert wheel.stat().st_size < 9 << 20
 
 
 def test_wheel_alone_runs_the_demo(wheel: Path, tmp_path: Path) -> None:

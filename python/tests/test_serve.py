@@ -218,8 +218,9 @@ def test_curl(four: Site) -> None:
     assert json.loads(curl("--http1.0", f"{four.url}/v1/models"))["data"][0]["id"] == MODEL
 
 
-def test_five_hundred_streams_while_engines_die() -> None:
-    """Requests without a token go elsewhere; streams that had some end with an error, and none hangs."""
+def test_streams_while_engines_die() -> None:
+    """Requests without a token go elsewhere; streams that had some end with an error, and none hangs. At full scale: DGO_SERVE_STREAMS=500."""
+    streams = int(os.environ.get("DGO_SERVE_STREAMS", "100"))
     with contextlib.ExitStack() as stack:
         config = {"speedup": 1, "inter_token_ms": 20, "max_num_seqs": 512, "prefill_tokens_per_second": 1e8}
         engines = [Mocker(**config) for _ in range(4)]
@@ -250,19 +251,19 @@ def test_five_hundred_streams_while_engines_die() -> None:
             except OSError as error:
                 ended.append(f"failed without a token: {error}" if got == 0 else "cut off")
 
-        threads = [threading.Thread(target=ask, args=(n,)) for n in range(500)]
-        for thread in threads[:400]:
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(streams)]
+        for thread in threads[: streams * 4 // 5]:
             thread.start()
-        for _ in range(100):
+        for _ in range(streams // 5):
             begun.acquire(timeout=60)
         engines[0].close()
-        for thread in threads[400:]:
+        for thread in threads[streams * 4 // 5 :]:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert len(ended) == 500
+        assert len(ended) == streams
         assert set(ended) <= {"done", "error after a token"}, {e: ended.count(e) for e in set(ended)}
-        assert ended.count("done") >= 250
+        assert ended.count("done") >= streams // 2
         until(lambda: server.info()["inflight"] == 0, "requests in flight")
         until(lambda: not any(e.stats()["running"] for e in engines[1:]), "running requests")
 
