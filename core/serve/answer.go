@@ -34,7 +34,7 @@ func (r *request) answer(ctx *fasthttp.RequestCtx) (streaming bool) {
 	}
 	r.pending = r.piece
 	size := -1
-	if length >= 0 {
+	if length >= 0 && !r.mustEnd() { // an event may be added that says what went wrong
 		size = int(length) + len(r.piece)
 	}
 	ctx.SetBodyStream(body{r}, size)

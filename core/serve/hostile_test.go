@@ -151,6 +151,34 @@ func TestBoundsOnClients(t *testing.T) {
 	require.Eventually(t, func() bool { return post(s, `{"prompt": [1], "max_tokens": 1}`).status == 200 }, patience, 10*time.Millisecond)
 }
 
+// TestAnswersThatAreNone: an engine that ends says 200 and nothing, or stops within an event stream whose length it told.
+func TestAnswersThatAreNone(t *testing.T) {
+	for name, c := range map[string]struct{ body, want string }{
+		"nothing":            {"", `"error"`},
+		"a stream cut short": {"data: {\"choices\":[]}\n\n", "data: {\"choices\":[]}\n\ndata: {\"error\""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost {
+					fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.Header().Set("Content-Length", fmt.Sprint(len(c.body)))
+				fmt.Fprint(w, c.body)
+			}))
+			defer dying.Close()
+			s := start(t, nil, func(c *serve.Config) { c.Engines = []string{dying.URL + ",none"} })
+			r, err := http.Post("http://"+s.Address()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+			require.NoError(t, err)
+			defer r.Body.Close()
+			text, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(text), c.want)
+		})
+	}
+}
+
 // TestErrorEventThatGoesOn: what an event stream begins with looks like an error, and is none any more once the event is whole.
 func TestErrorEventThatGoesOn(t *testing.T) {
 	junk := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -288,6 +289,9 @@ func (r *request) send(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	r.piece = r.piece[:n]
+	if n == 0 && r.status == http.StatusOK {
+		return fmt.Errorf("%w: %s: 200 and nothing", engine.ErrBroken, e.URL())
+	}
 	if r.events && r.status == http.StatusOK && n > 0 {
 		if err := firstError(r.piece); err != nil && engine.Elsewhere(err) {
 			return r.refused(r.status, r.piece)
