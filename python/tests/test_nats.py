@@ -103,6 +103,12 @@ def test_worker_and_router_over_nats(deployment: str) -> None:
         client = await runtime.endpoint("ns.backend.generate").client()
         assert await asyncio.wait_for(client.wait_for_instances(), 60) == [endpoint.connection_id()]
         tokens = list(range(4 * BLOCK))
+
+        async def joined() -> None:  # its model card comes by another record than the instance
+            while not await router.get_potential_loads([]):
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(joined(), 60)
         stream = await asyncio.wait_for(router.generate(tokens, "m"), 60)
         assert [item["token_ids"] async for item in stream] == [[0], [1], [2]]
 
