@@ -59,11 +59,21 @@ func proxied(start func(upstream string) (address string, pid int, err error)) m
 // ties are what processes end with; the collector would close them.
 var ties []io.Closer
 
-// tied lets a process end with this one, which holds the other end of its input.
-func tied(cmd *exec.Cmd) error {
+// started runs a process that ends with this one, which holds the other end of its input, and gives the first line that it prints.
+func started(cmd *exec.Cmd) (line string, err error) {
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", err
+	}
 	ties = append(ties, in)
-	return err
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	return bufio.NewReader(out).ReadString('\n')
 }
 
 // ourProxy starts this program as our server.
@@ -74,18 +84,11 @@ func ourProxy(upstream string) (string, int, error) {
 	}
 	cmd := exec.Command(self, "proxy", upstream)
 	cmd.Stderr = os.Stderr
-	if err := tied(cmd); err != nil {
-		return "", 0, err
-	}
-	out, err := cmd.StdoutPipe()
+	line, err := started(cmd)
 	if err != nil {
 		return "", 0, err
 	}
-	if err := cmd.Start(); err != nil {
-		return "", 0, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	return strings.TrimSpace(line), cmd.Process.Pid, err
+	return strings.TrimSpace(line), cmd.Process.Pid, nil
 }
 
 // proxy is the process of ourProxy: two engines, which are the same upstream.
@@ -140,17 +143,7 @@ func nginxProxy(upstream string) (string, int, error) {
 	// Its own way to end with this process: a shell that waits for the end of its input.
 	cmd := exec.Command("sh", "-c", `"$0" -c "$1" & echo $!; read -r end; kill $!; wait $!; rm -rf "$2"`, program, file, folder)
 	cmd.Stderr = os.Stderr
-	if err := tied(cmd); err != nil {
-		return "", 0, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", 0, err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", 0, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err := started(cmd)
 	if err != nil {
 		return "", 0, err
 	}
