@@ -167,12 +167,12 @@ class Deployment:
         self.unregister(instance)
 
     def finished(self, instance: Instance) -> None:
-        """End a worker whose requests are answered, or, if it has some, given up."""
+        """End a worker whose requests are answered, or failed: what their callers are told so, they may read first."""
         self._serving.get(instance.path, {}).pop(instance.worker_id, None)
         service = self._services.pop(instance, None)
         if service is not None:
             self._ending[service] = self.loop.call_later(_LEAVE_SECONDS, self.native.end, service, True)
-            self.native.end(service, bool(instance._calls))
+            self.native.end(service, False)
 
     def ended(self, service: int) -> None:
         """Hear that nothing of a worker is left."""

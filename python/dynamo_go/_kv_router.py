@@ -198,6 +198,8 @@ class KvRouter:
         Raises:
             TypeError, InvalidArgument: at the call, for a wrong argument.
             WorkerNotFound, NoWorkers, Overloaded, QueueLimitExceeded, Timeout, SessionMoved, Closed: when awaited.
+            CannotConnect, Disconnected, WorkerError: when awaited: it was sent, its worker cannot be reached, left, broke the
+                connection or refused it before it began, and there was no other one to ask, or none that may be.
             WorkerError, Disconnected: from the stream: the handler failed, or yielded something that is not a dict with
                 a list of token ids; its worker went away.
         """
