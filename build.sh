@@ -231,7 +231,7 @@ test_go() {
 	logged go-invariants go test -tags invariants ./core/index
 	grep -E '^ok\s' "$build/test/go-invariants.log"
 	step "go test -tags noasm, go vet and go build for arm64 (no assembly there)"
-	logged go-noasm go test -tags noasm ./core/internal/xxh3 ./core/block ./core/schedule
+	logged go-noasm go test -tags noasm ./core/internal/tokenids ./core/internal/xxh3 ./core/block ./core/schedule
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	GOARCH=arm64 CGO_ENABLED=0 go build ./core/...
 	step "go test ./core/... (allocations, memory and time limits, which the race detector disturbs)"

@@ -2,12 +2,10 @@ package serve
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"math"
-	"math/bits"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/tokenids"
 )
 
 // asked is what is read of the body of a request. Everything else of it is the engine's business: it is handed on as it is, also what is wrong with it.
@@ -268,63 +266,10 @@ func (s *scanner) skipNested() {
 	s.bad = true
 }
 
-// ids reads a list of token ids, behind which it goes on; false, with the position undefined, if it is anything else. It is most of what there is to do
-// with a body, so ids of up to seven digits with nothing around them are read as eight bytes at once.
-func (s *scanner) ids(tokens *[]block.Token) bool {
-	list, d, i := *tokens, s.data, s.at+1
-	for i+9 <= len(d) {
-		n, v := digits(binary.LittleEndian.Uint64(d[i:]))
-		if n-1 > 6 || d[i] == '0' || d[i+int(n)] != ',' {
-			break
-		}
-		list = append(list, block.Token(v))
-		i += int(n) + 1
-		if d[i] == ' ' { // as Python writes lists
-			i++
-		}
+// ids reads a list of token ids, behind which it goes on; false, with the position undefined, if it is anything else.
+func (s *scanner) ids(tokens *[]block.Token) (ok bool) {
+	if *tokens, s.at, ok = tokenids.Read(s.data, s.at+1, (*tokens)[:0]); !ok {
+		*tokens = (*tokens)[:0]
 	}
-	for i < len(d) {
-		if white(d[i]) {
-			i++
-			continue
-		}
-		start, v := i, uint64(0)
-		for ; i < len(d) && i-start <= 10 && d[i]-'0' <= 9; i++ {
-			v = v*10 + uint64(d[i]-'0')
-		}
-		if n := i - start; n == 0 || v > math.MaxUint32 || n > 1 && d[start] == '0' {
-			break
-		}
-		list = append(list, block.Token(v))
-		for i < len(d) && white(d[i]) {
-			i++
-		}
-		if i == len(d) {
-			break
-		}
-		i++
-		if d[i-1] == ',' {
-			continue
-		}
-		if d[i-1] == ']' {
-			s.at, *tokens = i, list
-			return true
-		}
-		break
-	}
-	*tokens = list[:0]
-	return false
+	return ok
 }
-
-// digits counts the digits that eight bytes begin with, the first in the lowest place, and gives their value if they are one to seven.
-func digits(w uint64) (n uint, v uint64) {
-	const ones = 0x0101010101010101
-	t := w ^ '0'*ones // digits become 0 .. 9, all else more
-	n = uint(bits.TrailingZeros64((t+0x76*ones|t)&(0x80*ones))) / 8
-	v = t << ((64 - 8*n) & 63) // digits of no value in front
-	v = v*10 + v>>8            // pairs of digits, then fours, then all
-	v = (v&0x000000ff000000ff*(100+1000000<<32) + v>>16&0x000000ff000000ff*(1+10000<<32)) >> 32
-	return n, v
-}
-
-func white(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -58,19 +57,6 @@ func TestWhatIsReadOfABody(t *testing.T) {
 		var got asked
 		require.False(t, got.read([]byte(body), nil), body)
 	}
-}
-
-func TestDigits(t *testing.T) {
-	for _, v := range []uint64{0, 1, 9, 10, 99, 100, 12345, 99999, 100000, 999999, 1000000, 1234567, 9999999} {
-		for _, after := range []byte{',', ']', ' ', '.', 'e', 0, 0xff, '/', ':'} {
-			text := append([]byte(strconv.FormatUint(v, 10)), after, 0xff, '7', 0xfe, '1', 'x', '9', '9')
-			n, got := digits(binary.LittleEndian.Uint64(text))
-			require.EqualValues(t, len(strconv.FormatUint(v, 10)), n, "%q", text)
-			require.Equal(t, v, got, "%q", text)
-		}
-	}
-	n, _ := digits(binary.LittleEndian.Uint64([]byte("12345678")))
-	require.EqualValues(t, 8, n)
 }
 
 // FuzzBody checks that what is found in a body that is JSON is what encoding/json finds.
