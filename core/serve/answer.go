@@ -53,13 +53,6 @@ func (b body) Read(p []byte) (n int, err error) {
 			err = errAborted
 		}
 	}()
-	if now := time.Now(); now.Sub(r.renewed) > r.s.write/8 {
-		// For what is written next. A client that takes less than a piece in this time is gone.
-		if err := r.conn.SetWriteDeadline(now.Add(r.s.write)); err != nil {
-			return 0, err
-		}
-		r.renewed = now
-	}
 	for {
 		n, err := r.next(p)
 		if n > 0 || err != nil {
@@ -131,11 +124,14 @@ func (r *request) cut(p []byte, n int, more bool) int {
 
 // broken ends an answer that the engine did not end: an event stream with an error event, anything else with the connection.
 func (r *request) broken(p []byte, n int, err error) (int, error) {
-	if r.life.Err() != nil {
-		return 0, r.life.Err()
+	switch {
+	case r.gone.Load():
+		return 0, errAborted
+	case r.life.Err() != nil: // the server stops
+	default:
+		r.s.counters.broken.Add(1)
+		r.s.log.Warn("engine broke off", "url", r.lease.Engine().URL(), "error", err.Error())
 	}
-	r.s.counters.broken.Add(1)
-	r.s.log.Warn("engine broke off", "url", r.lease.Engine().URL(), "error", err.Error())
 	if !r.events {
 		r.ended = errAborted
 		return n, nil

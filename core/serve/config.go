@@ -47,9 +47,9 @@ type Limits struct {
 	Requests      int     `json:"requests"`         // in flight; more get 503; 4096
 	HeadBytes     int     `json:"head_bytes"`       // of a request; more get 431; 16 KiB
 	BodyBytes     int     `json:"body_bytes"`       // of a request; more get 413; 16 MiB
-	BufferedBytes int64   `json:"buffered_bytes"`   // of all bodies above 64 KiB at a time; more get 503; 512 MiB
+	BufferedBytes int64   `json:"buffered_bytes"`   // of all bodies above 64 KiB, as far as they came; more get 503; 512 MiB
 	ReadSeconds   float64 `json:"read_seconds"`     // for a request to come in whole; 30
-	WriteSeconds  float64 `json:"write_seconds"`    // for a client to take what is sent; 30
+	WriteSeconds  float64 `json:"write_seconds"`    // in which a client takes nothing of what is sent, until it is cut off; 30
 	IdleSeconds   float64 `json:"idle_seconds"`     // of a connection between requests; 75
 	Tokenize      float64 `json:"tokenize_seconds"` // for text to become token ids; then it is routed by load; 10
 }

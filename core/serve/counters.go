@@ -74,7 +74,7 @@ func (c *counters) end(o outcome) {
 }
 
 // write writes what there is besides the router's metrics, under the names of Dynamo's frontend where it has one.
-func (c *counters) write(w io.Writer) {
+func (c *counters) write(w io.Writer, buffered int64) {
 	fmt.Fprint(w, "# HELP dynamo_frontend_requests_total Requests that ended, by HTTP status.\n# TYPE dynamo_frontend_requests_total counter\n")
 	c.mu.Lock()
 	for o, n := range c.ends {
@@ -99,6 +99,7 @@ func (c *counters) write(w io.Writer) {
 		{"dynamo_go_serve_retries_total", "counter", "Engines that were asked because another one failed.", c.retries.Load()},
 		{"dynamo_go_serve_broken_answers_total", "counter", "Answers that an engine did not end.", c.broken.Load()},
 		{"dynamo_go_serve_refused_requests_total", "counter", "Requests that were refused for want of room here.", c.refused.Load()},
+		{"dynamo_go_serve_buffered_bytes", "gauge", "Of requests above 64 KiB, in memory.", uint64(max(buffered, 0))},
 		{"dynamo_go_serve_untokenized_requests_total", "counter", "Text that was routed by load alone, because nobody gave token ids.", c.untokenized.Load()},
 	} {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", row.name, row.help, row.name, row.kind, row.name, row.n)

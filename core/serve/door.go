@@ -1,20 +1,30 @@
 package serve
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // door is a listener that lets only so many connections in at a time. Others are told so, and closed.
 type door struct {
 	*net.TCPListener
-	most int
+	most  int
+	write time.Duration             // a client that takes nothing for so long is gone
+	by    atomic.Pointer[time.Time] // when requests must have come in; nil: as the server says
 
 	mu     sync.Mutex // guards the rest
 	inside map[*visitor]struct{}
-	shut   bool // nobody comes in any more
+	shut   bool          // nobody comes in any more
+	empty  chan struct{} // closed when nobody is inside; nil: nobody waits for that
 }
 
 // Accept gives the next connection that may come in.
@@ -42,35 +52,153 @@ func (d *door) enter(c *net.TCPConn) *visitor {
 	if d.shut || len(d.inside) >= d.most {
 		return nil
 	}
-	v := &visitor{c, d}
+	v := &visitor{Conn: c, door: d}
 	d.inside[v] = struct{}{}
 	return v
+}
+
+// all gives the connections of those who are inside.
+func (d *door) all() []*visitor {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*visitor, 0, len(d.inside))
+	for v := range d.inside {
+		all = append(all, v)
+	}
+	return all
+}
+
+// hurry has whoever is in the middle of sending a request end it by then.
+func (d *door) hurry(by time.Time) {
+	d.by.Store(&by)
+	for _, v := range d.all() {
+		_ = v.Conn.SetReadDeadline(by)
+	}
+}
+
+// wait waits until nobody is inside.
+func (d *door) wait(ctx context.Context) {
+	d.mu.Lock()
+	empty := make(chan struct{})
+	if len(d.inside) == 0 {
+		close(empty)
+	} else {
+		d.empty = empty
+	}
+	d.mu.Unlock()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
 }
 
 // clear closes the connections of all who are inside, and lets nobody in any more.
 func (d *door) clear() {
 	d.mu.Lock()
 	d.shut = true
-	all := make([]*visitor, 0, len(d.inside))
-	for v := range d.inside {
-		all = append(all, v)
-	}
 	d.mu.Unlock()
-	for _, v := range all {
-		_ = v.TCPConn.Close() // its goroutine notices, and closes v
+	for _, v := range d.all() {
+		_ = v.Conn.Close() // its goroutine notices, and closes v
 	}
 }
 
-// visitor is a connection that came in.
+// visitor is a connection that came in. It belongs to the goroutine of the connection; the net.Conn within, a *net.TCPConn, may be used by any. Of that
+// no more is to be seen than a net.Conn has: by ReadFrom the server would write past Write.
+//
+// The server that owns the connection sets no deadline for writing: Write does, anew for as long as the client takes something.
 type visitor struct {
-	*net.TCPConn
-	door *door
+	net.Conn
+	door   *door
+	known  bool // something was read
+	lines  bool // see errLines
+	linger bool // what the client still sends is read after the last answer, so that it can read that
+	until  time.Time
+}
+
+// SyscallConn is that of the connection.
+func (v *visitor) SyscallConn() (syscall.RawConn, error) { return v.Conn.(*net.TCPConn).SyscallConn() }
+
+// SetReadDeadline bounds what is read next; a door that is in a hurry bounds it too.
+func (v *visitor) SetReadDeadline(t time.Time) error {
+	for {
+		by, at := v.door.by.Load(), t
+		if by != nil && (at.IsZero() || at.After(*by)) {
+			at = *by
+		}
+		if err := v.Conn.SetReadDeadline(at); err != nil || v.door.by.Load() == by {
+			return err
+		}
+	}
+}
+
+// errLines: the first head of a connection ends in LF alone. The server would wait behind it for a line that ends in CRLF.
+var errLines = errors.New("the lines of the head end in LF, expected CRLF")
+
+func (v *visitor) Read(b []byte) (int, error) {
+	if v.lines {
+		return 0, errLines
+	}
+	n, err := v.Conn.Read(b)
+	if !v.known && n > 0 {
+		v.known = true
+		end := bytes.Index(b[:n], []byte("\n\n"))
+		v.lines = end >= 0 && !bytes.Contains(b[:end], []byte("\r\n\r\n"))
+	}
+	return n, err
+}
+
+// looks is how often in the time that a client may take nothing it is looked at whether it did.
+const looks = 8
+
+// Write writes all of b, for as long as the client takes something. What it takes shows late: room in the socket's buffer only when a good part of that is
+// free, so what the peer's host did not confirm is looked at.
+func (v *visitor) Write(b []byte) (n int, err error) {
+	step := v.door.write / looks
+	now := time.Now()
+	since, left := now, -1 // when something was taken last; what was left then, -1: not looked at yet
+	for {
+		if v.until.Sub(now) < step/2 {
+			v.until = now.Add(step)
+			if err := v.Conn.SetWriteDeadline(v.until); err != nil {
+				return n, err
+			}
+		}
+		m, err := v.Conn.Write(b[n:])
+		if n += m; err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		now = time.Now()
+		waits := unsent(v)
+		if m > 0 || left >= 0 && waits < left {
+			since = now
+		}
+		if left = waits; now.Sub(since) >= v.door.write {
+			return n, err
+		}
+	}
 }
 
 // Close closes it, and makes room for another.
 func (v *visitor) Close() error {
-	v.door.mu.Lock()
-	delete(v.door.inside, v)
-	v.door.mu.Unlock()
-	return v.TCPConn.Close()
+	if v.linger {
+		v.rest()
+	}
+	err := v.Conn.Close()
+	d := v.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, was := d.inside[v]
+	if delete(d.inside, v); was && len(d.inside) == 0 && d.empty != nil {
+		close(d.empty)
+		d.empty = nil
+	}
+	return err
+}
+
+// rest reads what a client sends that was refused before it had sent all: closed with bytes unread, a connection is reset, and the answer lost.
+func (v *visitor) rest() {
+	const patience, most = time.Second, 64 << 20
+	if v.Conn.(*net.TCPConn).CloseWrite() == nil && v.SetReadDeadline(time.Now().Add(patience)) == nil {
+		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{v.Conn}, most)
+	}
 }

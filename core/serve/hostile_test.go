@@ -22,7 +22,7 @@ import (
 func TestHostileClients(t *testing.T) {
 	m := mocks(t, 2, nil)
 	s := start(t, m, func(c *serve.Config) {
-		c.Limits = serve.Limits{BodyBytes: 200_000, BufferedBytes: 300_000, HeadBytes: 4096, ReadSeconds: 1, IdleSeconds: 1}
+		c.Limits = serve.Limits{BodyBytes: 200_000, BufferedBytes: 2_000_000, HeadBytes: 4096, ReadSeconds: 1, IdleSeconds: 1}
 	})
 	post := "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestHostileClients(t *testing.T) {
 		"a head that stops":         {post, "408"},
 		"a body that stops":         {post + "Content-Length: 100\r\n\r\n{", "408"},
 		"a large body that stops":   {post + "Content-Length: 150000\r\n\r\n{", "408"},
-		"a body that is announced":  {post + "Content-Length: 99999999999\r\n\r\n", "408"},
+		"a body that is announced":  {post + "Content-Length: 99999999999\r\n\r\n", "413"},
 		"a body too large":          {post + "Content-Length: 250000\r\n\r\n" + strings.Repeat("x", 250_000), "413"},
 		"chunks without end":        {post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("x", 4096)+"\r\n", 100), "413"},
 		"a chunk of no size":        {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},

@@ -52,8 +52,7 @@ type request struct {
 	pending []byte // to be written before what comes
 	tail    []byte // the latest bytes
 	ended   error  // what Read gives once pending is written
-	renewed time.Time
-	split   bool // what was written last is not the end of an event
+	split   bool   // what was written last is not the end of an event
 	status  int
 	spoke   bool // something of the answer was written
 
@@ -81,14 +80,13 @@ func (r *refusal) Unwrap() error { return &r.StatusError }
 func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 	if s.counters.inflight.Add(1) > int64(s.cfg.Limits.Requests) {
 		s.counters.inflight.Add(-1)
-		s.counters.refused.Add(1)
-		overloaded("%d requests are in flight, no more are taken", s.cfg.Limits.Requests).write(ctx)
-		ctx.SetConnectionClose() // its body was not read
+		s.full().write(ctx)
+		leave(ctx) // its body was not read
 		return
 	}
 	r := s.requests.Get().(*request)
 	r.conn, r.path, r.begun, r.status, r.spoke = ctx.Conn(), path, time.Now(), 0, false
-	r.events, r.split, r.pending, r.ended, r.renewed = false, false, nil, nil, time.Time{}
+	r.events, r.split, r.pending, r.ended = false, false, nil, nil
 	r.tail = r.tail[:0]
 	r.gone.Store(false)
 	r.life, r.cancel = context.WithCancel(s.ctx)
@@ -100,7 +98,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 		}
 	}()
 	if err := r.run(ctx); err != nil {
-		if r.life.Err() != nil && s.ctx.Err() == nil { // nobody listens
+		if r.gone.Load() { // nobody listens
 			r.status = 499
 			ctx.SetConnectionClose()
 			ctx.SetStatusCode(fasthttp.StatusServiceUnavailable)
@@ -118,7 +116,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 		r.status = f.status
 		f.write(ctx)
 		if r.body == nil {
-			ctx.SetConnectionClose()
+			leave(ctx)
 		}
 		return
 	}
@@ -196,28 +194,31 @@ func (r *request) read(ctx *fasthttp.RequestCtx) error {
 		r.body = append(buf, ctx.Request.Body()...)
 		return nil
 	}
-	if size > l.BodyBytes {
-		return fail(fasthttp.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large", "the body has %d bytes, at most %d are taken", size, l.BodyBytes)
+	most := l.BodyBytes + 1
+	if size >= 0 {
+		most = size + 1
 	}
-	if size > smallBody {
-		if err := r.book(size); err != nil {
-			return err
-		}
-	}
-	buf = grown(buf, max(size+1, 4<<10))
+	buf = grown(buf, min(most, 4<<10))
 	for {
-		if len(buf) == cap(buf) { // only if its size is unknown
-			if len(buf) >= smallBody && r.booked == 0 {
-				if err := r.book(l.BodyBytes); err != nil {
+		if len(buf) == cap(buf) {
+			// Never much more than what came: what a client promises costs nothing.
+			room := min(max(2*len(buf), min(most, smallBody)), most)
+			if room > smallBody {
+				if err := r.book(room); err != nil {
 					return err
 				}
 			}
-			buf = grown(buf, min(2*len(buf), l.BodyBytes+1))
+			buf = grown(buf, room)
 		}
 		n, err := in.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if len(buf) > l.BodyBytes {
-			return fail(fasthttp.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large", "the body has more than %d bytes", l.BodyBytes)
+			return r.s.tooLarge()
+		}
+		if len(buf) > smallBody { // of a buffer that was there already
+			if err := r.book(cap(buf)); err != nil {
+				return err
+			}
 		}
 		switch {
 		case err == io.EOF && size >= 0 && len(buf) < size:
@@ -228,20 +229,25 @@ func (r *request) read(ctx *fasthttp.RequestCtx) error {
 		case err != nil:
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
-				return fail(fasthttp.StatusRequestTimeout, "invalid_request_error", "timeout", "the body did not come in %v s", l.ReadSeconds)
+				return r.s.late("body")
 			}
 			return wrong("bad_body", "the body could not be read: %v", err)
 		}
 	}
 }
 
-// book counts a large body.
+// book counts what this request has in memory, if it is more than before.
 func (r *request) book(size int) error {
-	r.booked = int64(size)
-	if most := r.s.cfg.Limits.BufferedBytes; r.s.buffered.Add(r.booked) > most {
-		r.s.counters.refused.Add(1)
-		return overloaded("bodies of %d bytes are in memory, no more are taken", most)
+	more := int64(size) - r.booked
+	if more <= 0 {
+		return nil
 	}
+	if most := r.s.cfg.Limits.BufferedBytes; r.s.buffered.Add(more) > most {
+		there := r.s.buffered.Add(-more)
+		r.s.counters.refused.Add(1)
+		return overloaded("%d bytes of requests are in memory, there is no room for %d more of at most %d", there, more, most)
+	}
+	r.booked += more
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +45,6 @@ type Server struct {
 	exporter     *metrics.Exporter
 	texts        *texts // nil: engines tokenise
 	tracksOutput bool
-	write        time.Duration
 	tokenizing   time.Duration
 	counters     counters
 	watch        watch
@@ -101,7 +102,7 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s := &Server{cfg: cfg, log: logger, fleet: f, tracksOutput: f.Router().TracksOutput(), write: seconds(cfg.Limits.WriteSeconds),
+	s := &Server{cfg: cfg, log: logger, fleet: f, tracksOutput: f.Router().TracksOutput(),
 		tokenizing: seconds(cfg.Limits.Tokenize), drained: make(chan struct{}), started: time.Now()}
 	if cfg.Tokenizer == ByHost {
 		s.texts = newTexts(s.tokenizing)
@@ -116,7 +117,7 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	}
 	s.address = listener.Addr().String()
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, inside: map[*visitor]struct{}{}}
+	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, write: seconds(cfg.Limits.WriteSeconds), inside: map[*visitor]struct{}{}}
 	s.http = s.server()
 	s.running.Go(func() { s.watch.run(s.ctx) })
 	// Serve returns when the listener is closed, by Stop or Close.
@@ -131,11 +132,11 @@ func (s *Server) server() *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.badRequest,
+		HeaderReceived:               s.early,
 		Concurrency:                  l.Connections + 1, // which the listener bounds
 		MaxIdleWorkerDuration:        time.Second,       // also what a goroutine of the library lives on after the server
 		ReadBufferSize:               l.HeadBytes,
 		ReadTimeout:                  seconds(l.ReadSeconds),
-		WriteTimeout:                 s.write,
 		IdleTimeout:                  seconds(l.IdleSeconds),
 		MaxRequestBodySize:           4096, // that are read before the handler is called; it reads the rest
 		StreamRequestBody:            true,
@@ -159,6 +160,11 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
+	if f := s.refusal(&ctx.Request.Header); f != nil {
+		f.write(ctx)
+		leave(ctx)
+		return
+	}
 	path, post := string(ctx.Path()), ctx.IsPost()
 	switch path {
 	case completionsPath, chatPath:
@@ -167,7 +173,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		}
 		if s.draining.Load() {
 			overloaded("the server is stopping").write(ctx)
-			ctx.SetConnectionClose()
+			leave(ctx)
 			return
 		}
 		if query := ctx.URI().QueryString(); len(query) > 0 {
@@ -194,12 +200,102 @@ func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 	var timeout net.Error
 	f := wrong("bad_request", "the request cannot be read")
 	switch {
+	case errors.Is(err, errLines):
+		f = wrong("bad_request", "the request cannot be read: %v", errLines)
 	case errors.As(err, &small):
 		f = fail(fasthttp.StatusRequestHeaderFieldsTooLarge, "invalid_request_error", "head_too_large", "the head of the request has more than %d bytes", s.cfg.Limits.HeadBytes)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		f = fail(fasthttp.StatusRequestTimeout, "invalid_request_error", "timeout", "the request did not come in %v s", s.cfg.Limits.ReadSeconds)
+		f = s.late("request")
 	}
 	f.write(ctx)
+	leave(ctx)
+}
+
+// late says that something of a request did not come in time.
+func (s *Server) late(what string) *fault {
+	if s.draining.Load() {
+		return overloaded("the server is stopping")
+	}
+	return fail(fasthttp.StatusRequestTimeout, "invalid_request_error", "timeout", "the %s did not come in %v s", what, s.cfg.Limits.ReadSeconds)
+}
+
+// leave has the connection closed after the answer, though the client may still send.
+func leave(ctx *fasthttp.RequestCtx) {
+	ctx.SetConnectionClose()
+	if v, ok := ctx.Conn().(*visitor); ok {
+		v.linger = true
+	}
+}
+
+// refused begins the method that a request gets whose head is reason enough to refuse it; the status follows. No client can send it: it has a space.
+const refused = "refused "
+
+// early looks at the head of a request before its body is read, and before it is asked for (Expect: 100-continue). Of what is refused, nothing more is read.
+func (s *Server) early(h *fasthttp.RequestHeader) (same fasthttp.RequestConfig) {
+	status, read := s.judge(h)
+	if status != 0 {
+		h.SetMethod(refused + strconv.Itoa(status))
+	}
+	if status != 0 || !read {
+		h.SetContentLength(0)
+		h.Del("Expect")
+		h.SetConnectionClose()
+	}
+	return same
+}
+
+// judge gives the status that a request gets for its head, 0 if that is no reason to refuse it, and tells whether its body matters.
+func (s *Server) judge(h *fasthttp.RequestHeader) (status int, read bool) {
+	if !bytes.HasPrefix(h.Protocol(), []byte("HTTP/1.")) {
+		return fasthttp.StatusHTTPVersionNotSupported, false
+	}
+	if h.ContentLength() > s.cfg.Limits.BodyBytes {
+		return fasthttp.StatusRequestEntityTooLarge, false
+	}
+	expected := h.Peek("Expect")
+	if len(expected) == 0 || !h.IsHTTP11() {
+		return 0, true
+	}
+	if !bytes.EqualFold(expected, []byte("100-continue")) {
+		return fasthttp.StatusExpectationFailed, false
+	}
+	var u fasthttp.URI
+	if u.Parse(nil, h.RequestURI()) != nil || !h.IsPost() || string(u.Path()) != completionsPath && string(u.Path()) != chatPath {
+		return 0, false
+	}
+	if s.draining.Load() || s.counters.inflight.Load() >= int64(s.cfg.Limits.Requests) {
+		return fasthttp.StatusServiceUnavailable, false
+	}
+	return 0, true
+}
+
+// refusal says why early refused a request; nil if it did not.
+func (s *Server) refusal(h *fasthttp.RequestHeader) *fault {
+	text, is := bytes.CutPrefix(h.Method(), []byte(refused))
+	if !is {
+		return nil
+	}
+	switch string(text) {
+	case "505":
+		return fail(fasthttp.StatusHTTPVersionNotSupported, "invalid_request_error", "bad_request", "the request is of %.20s, HTTP/1.1 is spoken here", h.Protocol())
+	case "413":
+		return s.tooLarge()
+	case "417":
+		return fail(fasthttp.StatusExpectationFailed, "invalid_request_error", "bad_request", "only 100-continue can be expected")
+	}
+	if s.draining.Load() {
+		return overloaded("the server is stopping")
+	}
+	return s.full()
+}
+
+func (s *Server) full() *fault {
+	s.counters.refused.Add(1)
+	return overloaded("%d requests are in flight, no more are taken", s.cfg.Limits.Requests)
+}
+
+func (s *Server) tooLarge() *fault {
+	return fail(fasthttp.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large", "the body has more than %d bytes", s.cfg.Limits.BodyBytes)
 }
 
 // byTokens tells whether it matters what a prompt's tokens are: not for the choice among the others, nor where there is none to be made.
@@ -226,17 +322,25 @@ func (s *Server) Tell(id uint64, tokens []block.Token) {
 	}
 }
 
-// Stop begins to stop: no connection and no request is taken any more; what runs has so long to end, and is cut off then. It does not wait; see Drained.
+// farewell is how long requests may still come in that began before a stop, and how long clients have to take what they are told at its end.
+const farewell = time.Second
+
+// Stop begins to stop: no connection and no request is taken any more; what runs has so long to end, and is cut off then, which it is told. It does not
+// wait; see Drained.
 func (s *Server) Stop(grace time.Duration) {
 	s.stopping.Do(func() {
 		s.draining.Store(true)
 		s.running.Go(func() {
 			defer close(s.drained)
+			_ = s.door.TCPListener.Close() // which the library leaves open if it has not begun to listen
+			s.door.hurry(time.Now().Add(min(grace, farewell)))
 			ctx, cancel := context.WithTimeout(s.ctx, grace)
 			defer cancel()
-			_ = s.door.TCPListener.Close() // which the library leaves open if it has not begun to listen
 			_ = s.http.ShutdownWithContext(ctx)
 			s.watch.each((*request).abort)
+			ctx, cancel = context.WithTimeout(s.ctx, farewell)
+			defer cancel()
+			s.door.wait(ctx) // the library waits only once
 			s.door.clear()
 		})
 	})
@@ -314,7 +418,7 @@ func (s *Server) page(ctx *fasthttp.RequestCtx, path string) {
 			fail(fasthttp.StatusServiceUnavailable, "server_error", "closed", "%v", err).write(ctx)
 			return
 		}
-		s.counters.write(ctx)
+		s.counters.write(ctx, s.buffered.Load())
 	case "/v1/models":
 		s.models(ctx)
 	}

@@ -27,3 +27,20 @@ func disconnected(c net.Conn) bool {
 	})
 	return gone || err != nil
 }
+
+// unsent gives how many bytes that were written the peer's host has not confirmed; -1: unknown.
+func unsent(v *visitor) int {
+	raw, err := v.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	n := -1
+	if err := raw.Control(func(fd uintptr) {
+		if waits, err := unix.IoctlGetInt(int(fd), unix.TIOCOUTQ); err == nil {
+			n = waits
+		}
+	}); err != nil {
+		return -1
+	}
+	return n
+}

@@ -145,7 +145,7 @@ _LIMITS = {
     "max-head-bytes": ("head_bytes", int, "the head of a request; more get 431 (16384)"),
     "max-body-bytes": ("body_bytes", int, "the body of a request; more get 413 (16777216)"),
     "read-timeout": ("read_seconds", float, "seconds for a request to come in (30)"),
-    "write-timeout": ("write_seconds", float, "seconds for a client to take a piece of its answer (30)"),
+    "write-timeout": ("write_seconds", float, "seconds in which a client takes nothing of its answer (30)"),
     "idle-timeout": ("idle_seconds", float, "seconds that a connection is kept between requests (75)"),
 }
 

@@ -1,0 +1,230 @@
+package serve_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/serve"
+)
+
+// dial connects a client that speaks for itself.
+func dial(t *testing.T, s *serve.Server) net.Conn {
+	c, err := net.Dial("tcp", s.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// heard gives the status of the answer that comes, and all until the connection is closed.
+func heard(t *testing.T, c net.Conn) (status int, text string) {
+	all, err := io.ReadAll(c)
+	require.NoError(t, err)
+	_, err = fmt.Sscanf(string(all), "HTTP/1.1 %d ", &status)
+	require.NoError(t, err, "%q", all)
+	return status, string(all)
+}
+
+// fake is an engine that answers requests as it is told.
+func fake(t *testing.T, answer http.HandlerFunc) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + ",none"
+}
+
+// TestRefusedForTheHeadAlone: nothing of the body is waited for, or asked for.
+func TestRefusedForTheHeadAlone(t *testing.T) {
+	m := mocks(t, 1, nil)
+	s := start(t, m, func(c *serve.Config) { c.Limits.ReadSeconds = 3600 })
+	for name, c := range map[string]struct {
+		sent   string
+		status int
+	}{
+		"too large":             {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n", 413},
+		"too large, if asked":   {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", 413},
+		"nothing is there":      {"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", 404},
+		"not to be posted to":   {"POST /v1/models HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n", 405},
+		"another expectation":   {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: junk\r\nContent-Length: 9\r\n\r\n", 417},
+		"another version":       {"GET /live HTTP/3.7\r\nHost: x\r\n\r\n", 505},
+		"lines that end in LF":  {"POST /v1/completions HTTP/1.1\nHost: x\nContent-Length: 9\n\n", 400},
+		"a page, and no more":   {"GET /live HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", 200},
+		"an older one's length": {"POST /v1/completions HTTP/1.0\r\nHost: x\r\nExpect: junk\r\nContent-Length: 99999999\r\n\r\n", 413},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, s)
+			_, err := io.WriteString(conn, c.sent)
+			require.NoError(t, err)
+			status, text := heard(t, conn)
+			require.Equal(t, c.status, status, text)
+			require.Contains(t, text, "Connection: close")
+		})
+	}
+	t.Run("what is sent all the same", func(t *testing.T) {
+		conn := dial(t, s)
+		_, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 20<<20)
+		require.NoError(t, err)
+		_, err = conn.Write(make([]byte, 20<<20))
+		require.NoError(t, err)
+		status, _ := heard(t, conn)
+		require.Equal(t, 413, status, "the answer is not reset away")
+	})
+	t.Run("what is expected", func(t *testing.T) {
+		conn := dial(t, s)
+		_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 31\r\n\r\n")
+		require.NoError(t, err)
+		in := bufio.NewReader(conn)
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
+		_, err = io.WriteString(conn, `{"prompt": [1], "max_tokens":2}`)
+		require.NoError(t, err)
+		rest, err := io.ReadAll(in)
+		require.NoError(t, err)
+		require.Contains(t, string(rest), "HTTP/1.1 200 OK")
+	})
+	idle(t, s, m...)
+}
+
+// TestPromisesCostNothing: of the room for bodies each takes what has come of it, whatever its length is said to be.
+func TestPromisesCostNothing(t *testing.T) {
+	const size = 1 << 20
+	m := mocks(t, 1, nil)
+	s := start(t, m, func(c *serve.Config) {
+		c.Limits.BodyBytes, c.Limits.BufferedBytes, c.Limits.ReadSeconds, c.Tokenizer = size, size+size/4, 3600, serve.Nobody
+	})
+	large := `{"prompt": [1], "max_tokens": 1, "x": "` + strings.Repeat("x", 400_000) + `"}`
+	promise := func(sent int) net.Conn {
+		c := dial(t, s)
+		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat(" ", sent))
+		require.NoError(t, err)
+		return c
+	}
+	for range 40 {
+		promise(10_000)
+	}
+	waiting := func() bool { return s.Status().Inflight == 40 }
+	require.Eventually(t, waiting, patience, time.Millisecond)
+	parse(t, post(s, large))
+	require.Eventually(t, waiting, patience, time.Millisecond, "its room is free again")
+	kept := promise(600_000)
+	require.Eventually(t, func() bool {
+		return strings.Contains(ask(s, "GET", "/metrics", "").text, fmt.Sprintf("\ndynamo_go_serve_buffered_bytes %d\n", size))
+	}, patience, time.Millisecond, "it has room for all that it says, as more than half came")
+	a := post(s, large)
+	require.Equal(t, 503, a.status)
+	require.Contains(t, a.text, "bytes of requests are in memory")
+	kept.Close()
+	require.Eventually(t, func() bool { return post(s, large).status == 200 }, patience, time.Millisecond)
+}
+
+// TestSlowAndSteadyReaders: who takes something now and then gets all, however long a piece takes.
+func TestSlowAndSteadyReaders(t *testing.T) {
+	const events, size = 100, 64 << 10
+	at := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := "data: {" + strings.Repeat(" ", size-10) + "}\n\n"
+		for range events {
+			if _, err := io.WriteString(w, event); err != nil {
+				return
+			}
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	})
+	s := start(t, nil, func(c *serve.Config) { c.Limits.WriteSeconds, c.Engines = 1, []string{at} })
+	c := dial(t, s)
+	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(64<<10))
+	body := `{"prompt": [1], "stream": true}`
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	buffer := make([]byte, 16<<10)
+	for range 200 { // at this pace what waits in buffers takes several times the second to be taken
+		_, err := io.ReadFull(c, buffer)
+		require.NoError(t, err)
+		time.Sleep(20 * time.Millisecond)
+	}
+	rest, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Greater(t, len(rest), events*size-200*len(buffer))
+	require.Contains(t, string(rest[len(rest)-100:]), "[DONE]")
+	idle(t, s)
+	require.Zero(t, s.Status().Disconnected)
+}
+
+// TestHalfRequestsKeepNoServer: who is in the middle of sending a request when a server is stopped is told so soon.
+func TestHalfRequestsKeepNoServer(t *testing.T) {
+	s := start(t, mocks(t, 1, nil), func(c *serve.Config) { c.Limits.ReadSeconds, c.Limits.IdleSeconds = 3600, 3600 })
+	var clients []net.Conn
+	for _, half := range []string{
+		"POST /v1/completions HTTP/1.1\r\nHost",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{" + strings.Repeat(" ", 50_000),
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+	} {
+		c := dial(t, s)
+		_, err := io.WriteString(c, half)
+		require.NoError(t, err)
+		clients = append(clients, c)
+	}
+	idler := dial(t, s)
+	_, err := io.WriteString(idler, "GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	_, err = bufio.NewReader(idler).ReadString('\n')
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Status().Inflight == 2 }, patience, time.Millisecond, "those whose body is read in pieces")
+	s.Stop(time.Hour)
+	for _, c := range clients {
+		status, text := heard(t, c)
+		require.Equal(t, 503, status, text)
+		require.Contains(t, text, "the server is stopping")
+	}
+	select {
+	case <-s.Drained():
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+}
+
+// TestEndOfTheGraceIsTold: what is cut off when the time to end is over is told so, as the API tells errors, and is no client that went away.
+func TestEndOfTheGraceIsTold(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 20 })
+	s := start(t, m, nil)
+	answers := make(map[string]chan answer)
+	for _, stream := range []string{"true", "false"} {
+		ended := make(chan answer, 1)
+		answers[stream] = ended
+		go func() { ended <- post(s, `{"prompt": [1], "max_tokens": 5000, "stream": `+stream+`}`) }()
+	}
+	require.Eventually(t, func() bool { return m[0].Stats().Running == 2 && m[0].Stats().OutputTokens > 4 }, patience, time.Millisecond)
+	s.Stop(time.Second / 10)
+	a := <-answers["true"]
+	require.NoError(t, a.err)
+	all := events(t, a.text)
+	require.Equal(t, "overloaded", all[len(all)-1].Error.Code)
+	require.Contains(t, all[len(all)-1].Error.Message, "the server is stopping")
+	a = <-answers["false"]
+	require.NoError(t, a.err)
+	require.Equal(t, 503, a.status)
+	require.Contains(t, a.text, "the server is stopping")
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	<-s.Drained()
+	require.Zero(t, s.Status().Disconnected)
+	require.Zero(t, s.Status().Broken)
+	require.Eventually(t, func() bool { return m[0].Stats().Running == 0 }, patience, time.Millisecond)
+}
