@@ -39,6 +39,9 @@
 // in order. The numbers are those of Dynamo 1.6.1's active sequences, but for decay, which is exact where Dynamo's floating
 // point may be a token off. Package load/model is the literal truth that fuzzing compares with.
 //
+// One call ends at most MaxEnds requests that nobody freed, so that a worker that dies with thousands of them, or a moment at which thousands expire,
+// holds nobody up: Expire, DropSlot and DropOrigin are called again for the rest, which counts until then.
+//
 // Limits: MaxSlots slots; 2^32 blocks, 2^53 prompt tokens and 2^62 ns of prefill booked per slot; 2^20 requests of other
 // routers; 65,536 remembered ids.
 package load

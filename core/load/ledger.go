@@ -15,6 +15,10 @@ const DefaultExpiryNanos = 300 * 1_000_000_000
 // MaxSlots bounds worker slots, because tallies are an array by slot.
 const MaxSlots = 1 << 20
 
+// MaxEnds is how many requests one call of Expire, DropSlot or DropOrigin ends at most, about a fifth of a millisecond: whoever holds a lock for it
+// lets others have it before the next call.
+const MaxEnds = 256
+
 // Options of a Ledger; the zero value is good.
 type Options struct {
 	// A booking of this router expires when it is older than this since its last progress, another's when it is ten times
@@ -77,6 +81,7 @@ type Ledger struct {
 	free            []uint32     // indices of requests that are not live
 	remote          int          // live requests of other routers, at most maxRemote
 	maxRemote       int
+	maxEnds         int
 	deadlines       list
 	remoteDeadlines list
 	tallies         []tally // by slot; slots beyond are empty
@@ -94,7 +99,7 @@ func New(opts Options) *Ledger {
 		expiry = DefaultExpiryNanos
 	}
 	return &Ledger{
-		expiry: expiry, ended: opts.Ended, maxRemote: maxRemote, now: math.MinInt64, decayed: math.MinInt64, byID: newTable(), seed: maphash.MakeSeed(), requests: make([]request, 1),
+		expiry: expiry, ended: opts.Ended, maxRemote: maxRemote, maxEnds: MaxEnds, now: math.MinInt64, decayed: math.MinInt64, byID: newTable(), seed: maphash.MakeSeed(), requests: make([]request, 1),
 		tree: newTree(), late: newRemembered(),
 	}
 }
@@ -210,25 +215,27 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 	return nil
 }
 
-// DropSlot ends all requests of a slot whose worker is gone, and remembers their ids.
-func (l *Ledger) DropSlot(slot worker.Slot, now int64) {
+// DropSlot ends the requests of a slot whose worker is gone, and remembers their ids. It ends at most MaxEnds, and tells how many: if they are so many,
+// there may be more.
+func (l *Ledger) DropSlot(slot worker.Slot, now int64) int {
 	now = l.at(now)
-	if int64(slot) >= int64(len(l.tallies)) {
-		return
+	n := 0
+	if int64(slot) < int64(len(l.tallies)) {
+		for t := &l.tallies[slot]; t.live.first != 0 && n < l.maxEnds; n++ {
+			l.abandon(t.live.first, now)
+		}
 	}
-	for t := &l.tallies[slot]; t.live.first != 0; {
-		l.abandon(t.live.first, now)
-	}
+	return n
 }
 
 // Expire ends the requests that made no progress for longer than the expiry period, remembers their ids, and tells how
-// many they were. Ids remembered for a period are forgotten. Whoever looks at the ledger calls it first.
+// many they were: at most MaxEnds, and then there may be more. Ids remembered for a period are forgotten. Whoever looks at the ledger calls it first.
 func (l *Ledger) Expire(now int64) int {
 	now = l.at(now)
-	l.late.expire(now)
+	l.late.expire(now, l.maxEnds)
 	n := 0
 	for _, deadlines := range [...]*list{&l.deadlines, &l.remoteDeadlines} {
-		for i := deadlines.first; i != 0 && l.requests[i].deadline < now; i = deadlines.first {
+		for i := deadlines.first; i != 0 && l.requests[i].deadline < now && n < l.maxEnds; i = deadlines.first {
 			l.abandon(i, now)
 			n++
 		}

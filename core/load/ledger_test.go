@@ -207,11 +207,72 @@ func TestDropSlotSparesOthers(t *testing.T) {
 	l := load.New(load.Options{})
 	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 0, Blocks: chain(1, 6), PrefillTokens: 5}, 0))
 	require.NoError(t, l.Book(load.Booking{ID: "b", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 7}, 0))
-	l.DropSlot(1, 0)
-	l.DropSlot(9, 0)
+	require.Equal(t, 1, l.DropSlot(1, 0))
+	require.Zero(t, l.DropSlot(9, 0))
 	require.Equal(t, []uint32{6, 0}, matched(l, 2, chain(1, 8)))
 	require.Equal(t, load.Load{ActivePrefillTokens: 5, ActiveBlocks: 6, ActiveRequests: 1}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
+}
+
+// However many end at one moment, a call ends no more than a bound, looks at no more than a multiple of it, and forgets no more ids.
+func TestOneCallEndsABoundedNumber(t *testing.T) {
+	const n = 3 * load.MaxEnds
+	ended := 0
+	fill := func(origin load.Origin) *load.Ledger {
+		l := load.New(load.Options{ExpiryNanos: 10, Ended: func(string, load.Placement, int64) { ended++ }})
+		for i := range n {
+			require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(i), Origin: origin}, 0))
+		}
+		ended = 0
+		return l
+	}
+	parts := func(call func() int) {
+		t.Helper()
+		for i := range 4 {
+			before, want := ended, load.MaxEnds*min(i+1, 3)
+			require.Equal(t, want-before, call())
+			require.Equal(t, want, ended)
+		}
+	}
+	l := fill(0)
+	parts(func() int { return l.Expire(11) })
+	require.Equal(t, n, load.Remembered(l))
+	for _, left := range []int{2 * load.MaxEnds, load.MaxEnds, 0} {
+		l.Expire(22)
+		require.Equal(t, left, load.Remembered(l))
+	}
+	l = fill(0)
+	parts(func() int { return l.DropSlot(0, 0) })
+	l = fill(7)
+	d := l.Departed(7, 0)
+	parts(func() int { n, _ := l.DropOrigin(&d, 0); return n })
+	l = fill(7)
+	d = l.Departed(8, 0)
+	require.NoError(t, l.Book(load.Booking{ID: "other", Origin: 8}, 0))
+	for i := range 20*load.MaxEnds - n {
+		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint("more", i)}, 0))
+	}
+	dropped, more := l.DropOrigin(&d, 0)
+	require.Equal(t, 1, dropped)
+	require.True(t, more, "it has not looked at all of them yet")
+	dropped, more = l.DropOrigin(&d, 0)
+	require.Zero(t, dropped)
+	require.False(t, more)
+}
+
+// What is remembered beyond its time because there was more to forget is not heard any more.
+func TestWhatIsForgottenLateIsNotHeard(t *testing.T) {
+	l := load.New(load.Options{ExpiryNanos: 10})
+	load.SetMaxEnds(l, 2)
+	for _, id := range []string{"a", "b", "c"} {
+		require.NoError(t, l.Book(load.Booking{ID: id}, 0))
+	}
+	require.Equal(t, 2, l.Expire(11))
+	require.Equal(t, 1, l.Expire(11))
+	require.Zero(t, l.Expire(22))
+	require.Equal(t, 1, load.Remembered(l))
+	require.ErrorIs(t, l.Free("c", 22), load.ErrRequestNotFound)
+	load.Check(t, l)
 }
 
 func TestRememberedIDsAreBounded(t *testing.T) {
@@ -378,7 +439,7 @@ func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 	require.Empty(t, ended)
 	require.NoError(t, l.Free("freed", 1))
 	l.DropSlot(1, 1)
-	l.DropOrigin(7, 1)
+	require.Equal(t, 1, dropOrigin(t, l, 7, 1))
 	l.Expire(100)
 	require.NoError(t, l.Free("expired", 100), "late")
 	require.Equal(t, []string{"freed", "gone", "another router's", "expired"}, ended)

@@ -46,9 +46,9 @@ func (m *remembered) settle(id string, now int64) bool {
 
 func (m *remembered) forget(id string) { delete(m.live, id) }
 
-// expire forgets what is too old.
-func (m *remembered) expire(now int64) {
-	for m.head < len(m.queue) && m.queue[m.head].until < now {
+// expire forgets what is too old, at most so many: settle looks at the time itself.
+func (m *remembered) expire(now int64, most int) {
+	for ; m.head < len(m.queue) && m.queue[m.head].until < now && most > 0; most-- {
 		m.pop()
 	}
 }

@@ -80,15 +80,34 @@ func (l *Ledger) period(origin Origin) (nanos int64, queue *list) {
 	return l.expiry * remotePeriods, &l.remoteDeadlines
 }
 
-// DropOrigin ends all requests that a router placed which is gone, and tells how many they were.
-func (l *Ledger) DropOrigin(origin Origin, now int64) int {
+// Departure is a router that is gone, and how much of what it placed is ended already.
+type Departure struct {
+	origin Origin
+	last   int64  // no request that it placed before it left has a later deadline
+	next   uint32 // of Ledger.requests
+}
+
+// Departed begins to end the requests of a router that is gone: DropOrigin does it. What it places when it is back is not among them.
+func (l *Ledger) Departed(origin Origin, now int64) Departure {
+	period, _ := l.period(origin)
+	return Departure{origin, addSaturating(l.at(now), period), 0}
+}
+
+// dropScan is how many requests DropOrigin looks at for each that it may end.
+const dropScan = 16
+
+// DropOrigin ends requests that a router placed which is gone, MaxEnds at most, and tells how many, and whether it is to be called again.
+func (l *Ledger) DropOrigin(d *Departure, now int64) (n int, more bool) {
 	now = l.at(now)
-	n := 0
-	for i := range l.requests {
-		if r := &l.requests[i]; r.live && r.origin == origin {
-			l.abandon(uint32(i), now)
+	for looked := 0; int(d.next) < len(l.requests); looked++ {
+		if n == l.maxEnds || looked == l.maxEnds*dropScan {
+			return n, true
+		}
+		if r := &l.requests[d.next]; r.live && r.origin == d.origin && r.deadline <= d.last {
+			l.abandon(d.next, now)
 			n++
 		}
+		d.next++
 	}
-	return n
+	return n, false
 }

@@ -67,11 +67,36 @@ func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
 	for id, origin := range map[string]load.Origin{"own": here, "a": there, "b": there, "c": elsewhere} {
 		require.NoError(t, l.Book(load.Booking{ID: id, Origin: origin, Blocks: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
 	}
-	require.Equal(t, 2, l.DropOrigin(there, 0))
-	require.Equal(t, 0, l.DropOrigin(there, 0))
+	require.Equal(t, 2, dropOrigin(t, l, there, 0))
+	require.Equal(t, 0, dropOrigin(t, l, there, 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 2, ActiveBlocks: 8, ActiveRequests: 2}, l.Load(0))
 	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound, "nobody here placed it")
 	require.NoError(t, l.Free("own", 0))
+	load.Check(t, l)
+}
+
+// A router that is back while what it placed before is being ended keeps what it places now.
+func TestARouterThatIsBackKeepsWhatItPlacesThen(t *testing.T) {
+	l := load.New(load.Options{})
+	load.SetMaxEnds(l, 2)
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 0))
+	}
+	gone := l.Departed(there, 5)
+	n, more := l.DropOrigin(&gone, 5)
+	require.Equal(t, 2, n)
+	require.True(t, more)
+	for _, id := range []string{"a", "b", "f"} { // the first two take the places of what has ended
+		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 6))
+	}
+	for more {
+		n, more = l.DropOrigin(&gone, 7)
+		require.LessOrEqual(t, n, 2)
+	}
+	require.EqualValues(t, 3, l.Load(0).ActiveRequests)
+	for _, id := range []string{"a", "b", "f"} {
+		require.True(t, l.RemoteFree(id, 0, there, 8), id)
+	}
 	load.Check(t, l)
 }
 

@@ -118,7 +118,10 @@ func (r *router) Apply(events []wire.SequenceEvent) {
 func (r *router) Gone(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ledger.DropOrigin(load.Origin(id), r.now)
+	departure := r.ledger.Departed(load.Origin(id), r.now)
+	for more := true; more; {
+		_, more = r.ledger.DropOrigin(&departure, r.now)
+	}
 }
 
 func (r *router) loads() (all [slots]load.Load) {

@@ -326,6 +326,17 @@ func named(err error) error {
 	return err
 }
 
+// catchUp ends the bookings that have expired, of which a decision ends a part: who shows loads shows none of them. Others have turns at the lock
+// meanwhile.
+func (r *Router) catchUp() {
+	for n := load.MaxEnds; n == load.MaxEnds; {
+		now := r.now()
+		r.mu.Lock()
+		n = r.ledger.Expire(now)
+		r.mu.Unlock()
+	}
+}
+
 // lifecycle runs one ledger call under the lock.
 func (r *Router) lifecycle(call func(now int64) error) error {
 	r.mu.Lock()
@@ -390,6 +401,7 @@ type PotentialLoad struct {
 // PotentialLoads appends a row per rank, by worker id and rank. An empty prompt gives the present load. Errors: ErrClosed.
 func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad, error) {
 	t := r.terms(&schedule.Overrides{})
+	r.catchUp()
 	err := r.see(p, func(s *scratch) error {
 		req := r.shape(s, &t)
 		s.potentials = s.view.Potentials(s.potentials, &req, &t.weights)

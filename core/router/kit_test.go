@@ -19,12 +19,19 @@ type kit struct {
 	t    *testing.T
 	size int
 	at   time.Time
+
+	asked func() // called by who asks for the time; nil: nothing is
 }
 
 func newKit(t *testing.T, size int, config router.Config) *kit {
 	k := &kit{t: t, size: size, at: time.Unix(1_800_000_000, 0)}
 	seed := uint64(1)
-	r, err := router.New(size, config, router.Options{Seed: &seed, Clock: func() time.Time { return k.at }})
+	r, err := router.New(size, config, router.Options{Seed: &seed, Clock: func() time.Time {
+		if k.asked != nil {
+			k.asked()
+		}
+		return k.at
+	}})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	k.Router = r

@@ -154,7 +154,13 @@ func (s replicaSink) Apply(events []wire.SequenceEvent) {
 
 // Gone implements replica.Sink.
 func (s replicaSink) Gone(router uint64) {
-	s.hear(func() { s.r.ledger.DropOrigin(load.Origin(router), s.r.now()) })
+	r := s.r
+	var d load.Departure
+	s.hear(func() { d = r.ledger.Departed(load.Origin(router), r.now()) })
+	for more := true; more; { // others have turns at the lock meanwhile
+		more = false // unless it is closed
+		s.hear(func() { _, more = r.ledger.DropOrigin(&d, r.now()) })
+	}
 }
 
 func (s replicaSink) hear(body func()) {

@@ -367,12 +367,12 @@ func (r *Router) Stats() (Stats, error) {
 		ix.Blocks, ix.Pairs, ix.Paths = presumed.Index.Blocks, presumed.Index.Pairs, presumed.Index.Paths
 	}
 	m := Memory{ix.Memory.Blocks, ix.Memory.Paths, ix.Memory.Names, ix.Memory.Heads, ix.Memory.Sets, ix.Memory.Rest, presumed.Bytes + presumed.Index.Bytes, int(r.tiers.Bytes())}
+	r.catchUp()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return Stats{}, ErrClosed
 	}
-	r.ledger.Expire(r.now())
 	active, evicted := 0, uint64(0)
 	for _, k := range r.ranks {
 		active += int(r.ledger.Load(k.slot).ActiveRequests)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
+	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
@@ -295,9 +296,9 @@ const wakeAllNanos = int64(100 * time.Millisecond)
 // nobodyWaits tells that no request does. r.mu is held.
 func (r *Router) nobodyWaits() bool { return r.queue == nil || r.queue.Len() == 0 }
 
-// freed tells that a rank may have room, to the next settle. r.mu is held.
+// freed tells that a rank may have room, to the next settle, which asks all if it is told more often than there are ranks. r.mu is held.
 func (r *Router) freed(id worker.Rank) {
-	if !r.nobodyWaits() {
+	if !r.nobodyWaits() && len(r.emptier) <= len(r.ranks) {
 		r.emptier = append(r.emptier, id)
 	}
 }
@@ -359,7 +360,7 @@ func (r *Router) work() {
 		return
 	}
 	now := r.now()
-	r.ledger.Expire(now)
+	behind := r.ledger.Expire(now) == load.MaxEnds
 	r.ledger.Reserve(r.table.Cap())
 	left := r.newEffort()
 	for n := 0; ; n++ {
@@ -379,7 +380,7 @@ func (r *Router) work() {
 		}
 		r.serve(&left)
 	}
-	r.arm(now, left.spent)
+	r.arm(now, left.spent || behind)
 }
 
 // serve lets those go whom the queue finds room for. r.mu is held.

@@ -302,23 +302,23 @@ func (r *Router) recandidate(id uint64) {
 	r.slots = slices.Replace(r.slots, from, to, slots...)
 }
 
-// detach takes a rank from its worker and forgets its bookings; recandidate and retire do the rest. r.mu is held.
+// detach takes a rank from its worker; recandidate and retire do the rest. r.mu is held.
 func (r *Router) detach(k *rank) *rank {
 	delete(k.worker.ranks, k.id.DPRank)
-	r.ledger.DropSlot(k.slot, r.now())
 	if r.sessions != nil {
 		r.sessions.DropRank(k.id)
 	}
 	return k
 }
 
-// retire stops the feeds of detached ranks and empties their index; only then can their slots be used again. r.admin is
+// retire ends the bookings of detached ranks, stops their feeds and empties their index; only then can their slots be used again. r.admin is
 // held, r.mu is not.
 func (r *Router) retire(gone []*rank) {
 	if len(gone) == 0 {
 		return // no slot changes hands
 	}
 	for _, k := range gone {
+		r.dropBookings(k.slot)
 		if k.feed != nil {
 			k.feed.Close()
 		}
@@ -338,6 +338,16 @@ func (r *Router) retire(gone []*rank) {
 	}
 	r.epoch.Add(1)
 	r.mu.Unlock()
+}
+
+// dropBookings ends what is booked on a slot that is no candidate any more. Others have turns at the lock meanwhile. r.mu is not held.
+func (r *Router) dropBookings(slot worker.Slot) {
+	for n := load.MaxEnds; n == load.MaxEnds; {
+		now := r.now()
+		r.mu.Lock()
+		n = r.ledger.DropSlot(slot, now)
+		r.mu.Unlock()
+	}
 }
 
 // RemoveWorker forgets a worker: its blocks, its bookings, its feeds; also one that was loaded and never added.

@@ -186,8 +186,8 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 }
 
 // DropSlot ends all requests of a slot.
-func (l *Ledger) DropSlot(slot worker.Slot, now int64) {
-	l.abandon(now, func(b *booking) bool { return b.slot == slot })
+func (l *Ledger) DropSlot(slot worker.Slot, now int64) int {
+	return l.abandon(now, func(b *booking) bool { return b.slot == slot })
 }
 
 // DropOrigin ends all requests of an origin.
