@@ -106,6 +106,62 @@ func TestFullTable(t *testing.T) {
 	require.Equal(t, affinity.MaxSessions, table.Len(3))
 }
 
+// The sessions of a rank that is gone are forgotten at once and taken out later, a few with each call: no call works for all of them. They take no room
+// from others.
+func TestARankMayBeGoneWithAllSessions(t *testing.T) {
+	table := table(t, time.Hour, affinity.Hard)
+	const idle = affinity.MaxSessions / 2
+	var last affinity.Lease
+	for i := range affinity.MaxSessions {
+		lease := bind(t, table, fmt.Sprint(i), a, 0)
+		if last = lease; i < idle {
+			table.Release(lease, 0)
+		}
+	}
+	table.DropRank(a)
+	affinity.Check(t, table)
+	require.Equal(t, affinity.MaxSessions, affinity.Kept(table))
+	require.Zero(t, table.Len(0))
+	for _, id := range []string{"0", "1", fmt.Sprint(affinity.MaxSessions - 1)} {
+		_, tied := table.Home(id, 0)
+		require.False(t, tied)
+	}
+	for i := range 1000 {
+		before := affinity.Kept(table)
+		bind(t, table, fmt.Sprint("new", i), b, 0)
+		require.LessOrEqual(t, before-affinity.Kept(table), 33)
+	}
+	bind(t, table, fmt.Sprint(affinity.MaxSessions-1), b, 0)
+	table.Release(last, 0)
+	require.Equal(t, 1001, table.Len(3600*second), "a lease of the forgotten session does not end one of the new")
+	for affinity.Kept(table) > 1001 {
+		before := affinity.Kept(table)
+		table.Home("", 0)
+		require.LessOrEqual(t, before-affinity.Kept(table), 33)
+		require.Less(t, affinity.Kept(table), before)
+	}
+	affinity.Check(t, table)
+}
+
+// So are sessions whose time comes at one moment.
+func TestManySessionsMayEndAtOneMoment(t *testing.T) {
+	table := table(t, time.Second, affinity.Hard)
+	for i := range 1000 {
+		table.Release(bind(t, table, fmt.Sprint(i), a, 0), 0)
+	}
+	require.Zero(t, table.Len(second))
+	_, tied := table.Home("999", second)
+	require.False(t, tied)
+	require.GreaterOrEqual(t, affinity.Kept(table), 1000-33)
+	bind(t, table, "998", b, second)
+	require.Equal(t, 1, table.Len(second))
+	affinity.Check(t, table)
+	for range 1000 / 32 {
+		table.Home("", second)
+	}
+	require.Equal(t, 1, affinity.Kept(table))
+}
+
 func TestRefuses(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Second - 1, affinity.MaxTTL + 1, -time.Hour} {
 		_, err := affinity.New(ttl, affinity.Hard)
@@ -158,6 +214,7 @@ func (p *pair) step(op, x, y byte) {
 			p.model.DropRank(rank)
 		}
 	}
+	require.Equal(p.t, p.model.Len(p.now), p.table.Len(p.now)) // before anything is asked
 	for i := range 12 {
 		gotRank, got := p.table.Home(fmt.Sprint(i), p.now)
 		wantRank, want := p.model.Home(fmt.Sprint(i), p.now)
@@ -165,6 +222,7 @@ func (p *pair) step(op, x, y byte) {
 		require.Equal(p.t, wantRank, gotRank)
 	}
 	require.Equal(p.t, p.model.Len(p.now), p.table.Len(p.now))
+	affinity.Check(p.t, p.table)
 }
 
 func drive(t testing.TB, mode affinity.Mode, ops []byte) {

@@ -13,6 +13,9 @@
 // A table holds at most MaxSessions sessions of at most MaxIDBytes. When it is full, the session that has been idle longest
 // makes room; if all hold leases, Bind refuses with ErrFull.
 //
+// No call works for all sessions: those of a rank that is gone, and those whose time comes at one moment, are forgotten at once, and taken out of memory
+// a few with each call.
+//
 // A Table is not safe for concurrent use: its owner guards it. It reads no clock: now is nanoseconds on any clock of the
 // caller, and does not go back. Package affinity/model is the literal truth that fuzzing compares with.
 package affinity
