@@ -17,9 +17,6 @@ import (
 // joined is how large a body may be to be sent in one write with the head: copying it costs less than a second system call up to there.
 const joined = 32 << 10
 
-// past is a deadline that is over.
-var past = time.Unix(1, 0)
-
 // Exchange is a request and its answer. The zero value is ready for Do; after End it is ready again. Cancel may be called from any goroutine, all else
 // is for one goroutine at a time.
 type Exchange struct {
@@ -90,21 +87,22 @@ func (x *Exchange) send(c *conn, head, body []byte) error {
 	if err := x.deadline(c, deadline); err != nil {
 		return err
 	}
-	var err error
 	if len(body) <= joined {
 		x.request = append(append(x.request[:0], head...), body...)
-		_, err = c.Write(x.request)
-	} else if _, err = c.Write(head); err == nil {
-		_, err = c.Write(body)
-	}
-	if err != nil && c.used {
-		return x.fault(err)
+		c.ask(x.request)
+	} else {
+		if _, c.refused = c.Write(head); c.refused == nil {
+			_, c.refused = c.Write(body)
+		}
+		if c.refused != nil && c.used {
+			return x.fault(c.refused)
+		}
 	}
 	// A server may answer before it has taken all, and close: what it says counts, if it says anything.
 	if err := x.head(c); err != nil {
 		return err
 	}
-	x.keep = x.keep && err == nil
+	x.keep = x.keep && c.refused == nil
 	return nil
 }
 
@@ -186,7 +184,7 @@ func (x *Exchange) deadline(c *conn, t time.Time) error {
 	if x.cancelled {
 		return ErrCancelled
 	}
-	if err := c.SetDeadline(t); err != nil {
+	if err := c.within(t); err != nil {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return nil
@@ -292,7 +290,7 @@ func (x *Exchange) Cancel() {
 	defer x.mu.Unlock()
 	x.cancelled = true
 	if x.conn != nil {
-		_ = x.conn.SetDeadline(past)
+		x.conn.end()
 	}
 }
 

@@ -1,7 +1,6 @@
 package rawhttp
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -52,14 +51,6 @@ type Pool struct {
 	closed bool
 }
 
-// conn is a connection. Whoever has it, the pool or one exchange, uses it alone.
-type conn struct {
-	net.Conn
-	reader *bufio.Reader
-	used   bool      // it answered before
-	since  time.Time // when it was given back
-}
-
 // NewPool makes a pool for "host:port"; with a TLS configuration it speaks TLS.
 func NewPool(address string, t *tls.Config, l Limits) *Pool {
 	return &Pool{address: address, tls: t, limits: l, live: map[*conn]struct{}{}}
@@ -105,7 +96,7 @@ func (p *Pool) dial() (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	c := &conn{Conn: raw, reader: newReader(raw)}
+	c := newConn(raw)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -115,8 +106,6 @@ func (p *Pool) dial() (*conn, error) {
 	p.live[c] = struct{}{}
 	return c, nil
 }
-
-func newReader(c net.Conn) *bufio.Reader { return bufio.NewReaderSize(c, headBytes) }
 
 // put gives back a connection that can carry another request.
 func (p *Pool) put(c *conn) {

@@ -280,6 +280,32 @@ func TestWaitsAreBounded(t *testing.T) {
 	require.Zero(t, x.By)
 }
 
+// TestDeadlineOfBeforeIsNone: a connection that was kept has the deadline of an exchange before, which may fire at any time.
+func TestDeadlineOfBeforeIsNone(t *testing.T) {
+	var requests atomic.Int64
+	p := server(t, func(c net.Conn, body []byte) bool {
+		requests.Add(1)
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		return true
+	})
+	for _, size := range []int{0, 1, joined, joined + 1, 500_000} {
+		for range 3 {
+			_, body, err := fetch(p, strings.Repeat("x", size))
+			require.NoError(t, err)
+			require.Len(t, body, size)
+			p.mu.Lock()
+			require.Len(t, p.idle, 1)
+			c := p.idle[0]
+			p.mu.Unlock()
+			require.NoError(t, c.SetDeadline(past)) // fires now
+			c.armed = past
+		}
+	}
+	open, _ := p.Conns()
+	require.Equal(t, 1, open)
+	require.EqualValues(t, 15, requests.Load(), "none was sent twice")
+}
+
 func TestUnreachableAndClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -371,7 +397,7 @@ func FuzzAnswer(f *testing.F) {
 		}()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		p := NewPool("", nil, limits)
-		c := &conn{Conn: near, reader: newReader(near)}
+		c := newConn(near)
 		x := Exchange{pool: p, conn: c}
 		if x.head(c) == nil {
 			n, _ := io.Copy(io.Discard, &x)
