@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/rawhttp"
@@ -26,6 +27,8 @@ type Call struct {
 	status int
 	read   bool  // a byte of the body
 	failed error // the first error
+	turn   turn
+	given  atomic.Bool // up: see Engine.GiveUp
 }
 
 // Head begins the head of a request, up to the engine's own headers; Finish ends it. In between the caller puts headers of its own, each a line that
@@ -111,7 +114,14 @@ func (e *Engine) newPool() *rawhttp.Pool {
 // Errors: those of this package but ErrStatus; context.Canceled after Cancel.
 func (c *Call) Send(e *Engine, head, body []byte) error {
 	c.status, c.read, c.failed = 0, false, nil
-	if err := e.begin(); err != nil {
+	c.given.Store(false)
+	if c.turn.give == nil {
+		c.turn.give = func() {
+			c.given.Store(true)
+			c.x.Cancel()
+		}
+	}
+	if err := e.begin(&c.turn); err != nil {
 		return err
 	}
 	c.e = e
@@ -153,7 +163,10 @@ func (c *Call) Read(p []byte) (int, error) {
 		return 0, c.failed
 	}
 	n, err := c.x.Read(p)
-	c.read = c.read || n > 0
+	if n > 0 && !c.read {
+		c.read = true
+		c.e.began(&c.turn)
+	}
 	switch err {
 	case nil:
 	case io.EOF:
@@ -170,8 +183,11 @@ func (c *Call) Cancel() { c.x.Cancel() }
 // End ends the call. What has not come is not waited for: the engine is told to stop.
 func (c *Call) End() {
 	whole := c.Complete()
-	c.x.End()
 	e := c.e
+	if e != nil && !c.read {
+		e.began(&c.turn)
+	}
+	c.x.End()
 	if e == nil {
 		return
 	}
@@ -192,6 +208,8 @@ func (c *Call) End() {
 func (c *Call) fail(err error) error {
 	kind := ErrBroken
 	switch {
+	case errors.Is(err, rawhttp.ErrCancelled) && c.given.Load():
+		kind = ErrTimeout
 	case errors.Is(err, rawhttp.ErrCancelled):
 		kind = context.Canceled
 	case c.e.ctx.Err() != nil:

@@ -130,10 +130,10 @@ func (e *Engine) Complete(ctx context.Context, c *Completion) (*Stream, error) {
 		}
 		header["X-Request-Id"] = []string{c.ID}
 	}
-	if err := e.begin(); err != nil {
+	x := &exchange{e: e, caller: ctx}
+	if err := x.begin(); err != nil {
 		return nil, err
 	}
-	x := &exchange{e: e, caller: ctx}
 	r, err := x.send(&Request{Method: http.MethodPost, Path: "/v1/completions", Header: header, Body: body, DPRank: c.DPRank})
 	if err == nil {
 		err = e.accept(x, r)

@@ -69,6 +69,15 @@ type Engine struct {
 	model    string        // that it serves, if it is known
 	kind     Kind
 	idsByLog bool // token ids are asked for by logprobs
+	silent   bool // it was ejected because checks failed
+	first    *turn
+}
+
+// turn is that of a request of which nothing of an answer came: one of a list, which begins with Engine.first and is guarded as that.
+type turn struct {
+	before, after *turn
+	listed        bool
+	give          func() // has the request fail as ErrTimeout soon; it calls nothing of the engine
 }
 
 // calm is how many requests in a row make an engine one that never failed.
@@ -313,7 +322,7 @@ func (e *Engine) checked(err error) {
 		if e.status.State == Ejected {
 			e.status.Returned++
 		}
-		e.faults, e.served = 0, 0
+		e.faults, e.served, e.silent = 0, 0, false
 		e.become(Healthy, "")
 		return
 	}
@@ -328,8 +337,10 @@ func (e *Engine) checked(err error) {
 	case e.status.State == Healthy && !severe && e.failed < e.cfg.Health.Failures:
 		e.due = now.Add(min(e.cfg.Health.Interval, time.Second))
 	case e.status.State == Healthy:
+		e.silent = true
 		e.eject(err.Error())
 	default:
+		e.silent = true
 		e.status.Reason = clip(err.Error(), 500)
 		e.due = now.Add(e.backoff())
 	}
@@ -359,8 +370,46 @@ func (e *Engine) eject(reason string) {
 	e.wake()
 }
 
+// GiveUp has those requests fail that wait for an engine that does not even answer checks, and got nothing yet: as ErrTimeout, so that they can be sent
+// elsewhere. An engine that answers checks, or was ejected for its answers alone, is left in peace.
+func (e *Engine) GiveUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.status.State != Ejected || !e.silent {
+		return
+	}
+	for e.first != nil {
+		t := e.first
+		e.unlist(t)
+		t.give()
+	}
+}
+
+// unlist takes a turn out of the list, if it is there. e.mu is held.
+func (e *Engine) unlist(t *turn) {
+	if !t.listed {
+		return
+	}
+	if t.before != nil {
+		t.before.after = t.after
+	} else {
+		e.first = t.after
+	}
+	if t.after != nil {
+		t.after.before = t.before
+	}
+	t.before, t.after, t.listed = nil, nil, false
+}
+
+// began says that something of an answer came, or that none will be waited for: then give is not called any more.
+func (e *Engine) began(t *turn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unlist(t)
+}
+
 // begin counts a request that begins. Errors: ErrFull, ErrClosed.
-func (e *Engine) begin() error {
+func (e *Engine) begin(t *turn) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -371,6 +420,10 @@ func (e *Engine) begin() error {
 	}
 	e.status.Active++
 	e.status.Requests++
+	if t.after = e.first; t.after != nil {
+		t.after.before = t
+	}
+	e.first, t.before, t.listed = t, nil, true
 	return nil
 }
 

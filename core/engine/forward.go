@@ -106,10 +106,10 @@ func (e *Engine) request(ctx context.Context, q *Request) (*http.Request, error)
 // Forward sends a request, and returns when the answer begins, whatever its status. Errors: those of this package but ErrStatus, and that of ctx, whose
 // end also ends the answer.
 func (e *Engine) Forward(ctx context.Context, q *Request) (*Response, error) {
-	if err := e.begin(); err != nil {
+	x := &exchange{e: e, caller: ctx, raw: true}
+	if err := x.begin(); err != nil {
 		return nil, err
 	}
-	x := &exchange{e: e, caller: ctx, raw: true}
 	r, err := x.send(q)
 	if err != nil {
 		err = x.end(err)
@@ -136,10 +136,23 @@ type exchange struct {
 	failed error       // what Read gives from now on
 	once   sync.Once
 	told   error // the first end
+	turn   turn
+}
+
+// begin counts it. Errors: ErrFull, ErrClosed; else end follows.
+func (x *exchange) begin() error {
+	x.ctx, x.cancel = context.WithCancelCause(x.caller)
+	x.turn.give = func() {
+		x.cancel(fmt.Errorf("%w: %s answers no checks any more", ErrTimeout, x.e.cfg.URL))
+	}
+	err := x.e.begin(&x.turn)
+	if err != nil {
+		x.cancel(err)
+	}
+	return err
 }
 
 func (x *exchange) send(q *Request) (*http.Response, error) {
-	x.ctx, x.cancel = context.WithCancelCause(x.caller)
 	x.leave = owned.After(x.e.ctx, func() { x.cancel(ErrClosed) })
 	x.by = time.Now().Add(x.e.cfg.Limits.Begin)
 	x.timer = time.AfterFunc(x.e.cfg.Limits.Begin, owned.Guarded(func() {
@@ -176,6 +189,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.timer.Stop()
 	if n > 0 && !x.first.Load() {
 		x.first.Store(true)
+		x.e.began(&x.turn)
 		if x.raw {
 			x.by = time.Time{}
 		}
@@ -227,6 +241,7 @@ func (x *exchange) end(err error) error {
 		if ours {
 			counted = nil
 		}
+		x.e.began(&x.turn)
 		x.e.end(counted, x.status != 0 && (err == nil || x.first.Load()))
 		x.cancel(context.Canceled)
 		if x.body != nil {

@@ -375,6 +375,10 @@ func (m *member) follow() {
 			}
 		}
 		m.stand(st.State == engine.Healthy)
+		m.f.moveOn()
+		if st.Active > 0 && st.State != engine.Healthy {
+			retry = time.After(again) // what was sent before the engine was known to be ill
+		}
 		select {
 		case <-changed:
 		case <-retry:
@@ -422,6 +426,19 @@ func (m *member) join(again bool) bool {
 		m.f.opts.Log.Warn("engine", "url", m.spec.URL, "lacks", m.err)
 	}
 	return err == nil
+}
+
+// moveOn has requests go elsewhere that wait for engines that answer no checks any more, if there is an elsewhere.
+func (f *Fleet) moveOn() {
+	if len(f.candidates()) == 0 {
+		return
+	}
+	f.mu.Lock()
+	order := f.order
+	f.mu.Unlock()
+	for _, m := range order {
+		m.engine.GiveUp()
+	}
 }
 
 // stand makes it a candidate or none.

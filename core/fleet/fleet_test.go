@@ -562,3 +562,75 @@ func TestEnginesComeAndGoUnderLoad(t *testing.T) {
 	idle(t, f)
 	t.Logf("served %d, broken off in mid-stream %d", served.Load(), broken.Load())
 }
+
+// TestWhatWaitsForAHungEngineGoesElsewhere: an engine that answers nothing any more, no checks either, keeps no request that got nothing yet, in
+// whichever way it was sent; while there is no other engine they wait, as it may come back.
+func TestWhatWaitsForAHungEngineGoesElsewhere(t *testing.T) {
+	var hung atomic.Bool
+	over := make(chan struct{})
+	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPost || hung.Load() {
+			select {
+			case <-r.Context().Done():
+			case <-over:
+			}
+			return
+		}
+		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+	}))
+	defer stuck.Close()
+	defer close(over)
+	f := newFleet(t, func(o *fleet.Options) {
+		o.Health = engine.Health{Interval: 20 * time.Millisecond, Timeout: time.Second, Failures: 2, Backoff: 20 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+	})
+	id, err := f.Add(fleet.Spec{URL: stuck.URL, NoEvents: true})
+	require.NoError(t, err)
+	require.NoError(t, f.WaitReady(within(t), 1))
+	ended := make(chan error, 3)
+	go func() { // complete
+		s, err := f.Complete(within(t), ask(prompt(1, 32)), maxTokens(2))
+		if err == nil {
+			s.Close()
+		}
+		ended <- err
+	}()
+	go func() { // forward
+		a, err := f.Forward(within(t), ask(prompt(2, 32)), &engine.Request{Method: "POST", Path: "/v1/completions", Body: []byte(`{"prompt":[1],"max_tokens":2}`)})
+		if err == nil {
+			a.Body.Close()
+		}
+		ended <- err
+	}()
+	go func() { // call
+		body := `{"prompt":[1],"max_tokens":2}`
+		l, err := f.Route(within(t), ask(prompt(3, 32)))
+		for err == nil {
+			var c engine.Call
+			e := l.Engine()
+			if err = c.Send(e, e.Finish(e.Head(nil, "POST", "/v1/completions"), len(body), 0), []byte(body)); err == nil {
+				_, err = c.Read(make([]byte, 100))
+			}
+			c.End()
+			if err == nil {
+				break
+			}
+			err = l.Next(within(t), err)
+		}
+		if err == nil {
+			l.Done()
+		}
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return f.Engine(id).Status().Active == 3 }, patience, time.Millisecond)
+	hung.Store(true)
+	require.Eventually(t, func() bool { return f.Engine(id).State() == engine.Ejected }, patience, time.Millisecond)
+	require.Equal(t, 3, f.Engine(id).Status().Active, "there is no elsewhere")
+	join2 := mock(t, nil)
+	_, err = f.Add(spec(join2))
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, <-ended)
+	}
+	idle(t, f)
+}

@@ -141,8 +141,9 @@ func (l *Lease) decide(ctx context.Context) (c router.Choice, chosen bool, err e
 func (l *Lease) left() []*member {
 	return slices.DeleteFunc(l.f.candidates(), func(m *member) bool {
 		_, was := l.tried[m.spec.ID]
-		_, may := l.q.Constraints.Allowed[m.spec.ID]
-		return was || l.q.Constraints.Allowed != nil && !may
+		c := &l.q.Constraints
+		_, may := c.Allowed[m.spec.ID]
+		return was || c.Allowed != nil && !may || c.HasDPRank && !m.hasRank(c.DPRank)
 	})
 }
 
@@ -159,6 +160,20 @@ func (f *Fleet) Any(but *engine.Engine) *engine.Engine {
 		}
 	}
 	return nil
+}
+
+// HasRank tells whether any engine has a data-parallel rank, counted from its DPStart.
+func (f *Fleet) HasRank(rank uint32) bool {
+	f.mu.Lock()
+	order := f.order
+	f.mu.Unlock()
+	return slices.ContainsFunc(order, func(m *member) bool { return m.hasRank(rank) })
+}
+
+func (m *member) hasRank(rank uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return rank >= m.spec.DPStart && rank-m.spec.DPStart < m.dp
 }
 
 // Len is the number of engines.

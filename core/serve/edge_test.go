@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/fleet"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/serve"
 )
@@ -227,4 +228,92 @@ func TestEndOfTheGraceIsTold(t *testing.T) {
 	require.Zero(t, s.Status().Disconnected)
 	require.Zero(t, s.Status().Broken)
 	require.Eventually(t, func() bool { return m[0].Stats().Running == 0 }, patience, time.Millisecond)
+}
+
+// TestNothingIsInvented: of an answer without a body, or without a type, none is said.
+func TestNothingIsInvented(t *testing.T) {
+	for status, body := range map[int]string{204: "", 304: "", 200: "what it is nobody says"} {
+		s := start(t, nil, func(c *serve.Config) {
+			c.Engines = []string{fake(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = nil
+				w.WriteHeader(status)
+				fmt.Fprint(w, body)
+			})}
+		})
+		a := post(s, `{"prompt": [1]}`)
+		require.NoError(t, a.err)
+		require.Equal(t, status, a.status)
+		require.Equal(t, body, a.text)
+		require.NotContains(t, a.header, "Content-Type", status)
+	}
+}
+
+// TestErrorsArePassedWhole: status, headers and body, however large, of the engine that was asked last.
+func TestErrorsArePassedWhole(t *testing.T) {
+	body := `{"error": {"message": "` + strings.Repeat("x", 300_000) + `"}}`
+	for _, chunked := range []bool{true, false} {
+		at := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("Retry-After", "17")
+			if !chunked {
+				w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+			}
+			w.WriteHeader(503)
+			fmt.Fprint(w, body)
+		})
+		s := start(t, nil, func(c *serve.Config) { c.Engines = []string{at} })
+		a := post(s, `{"prompt": [1]}`)
+		require.NoError(t, a.err)
+		require.Equal(t, 503, a.status)
+		require.Equal(t, body, a.text)
+		require.Equal(t, "17", a.header.Get("Retry-After"))
+		require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+		idle(t, s)
+	}
+}
+
+// TestClientsAreNotToldOfTheInside: neither where engines are, nor what they sent that is no answer.
+func TestClientsAreNotToldOfTheInside(t *testing.T) {
+	for name, sent := range map[string]string{
+		"junk": "INNER-SECRET\r\n\r\n", "nothing": "", "half": "HTTP/1.1 200 OK\r\nInner-Secret", "other lines": "HTTP/1.1 200 OK\r\nContent-Length: INNER-SECRET\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+				c, _, err := w.(http.Hijacker).Hijack()
+				if err == nil {
+					_, _ = io.WriteString(c, sent)
+					_ = c.Close()
+				}
+			})
+			s := start(t, nil, func(c *serve.Config) { c.Engines = []string{at} })
+			a := post(s, `{"prompt": [1]}`)
+			require.NoError(t, a.err)
+			require.Equal(t, 502, a.status)
+			require.Contains(t, a.text, `"code":"engine_failed"`)
+			require.NotContains(t, a.text, "127.0.0.1")
+			require.NotContains(t, strings.ToUpper(a.text), "INNER-SECRET")
+		})
+	}
+}
+
+// TestRanksThatNobodyHas: which is the client's mistake, and no want of engines.
+func TestRanksThatNobodyHas(t *testing.T) {
+	m := mocks(t, 2, nil)
+	for _, mode := range []fleet.Mode{fleet.KV, fleet.RoundRobin, fleet.Direct} {
+		s := start(t, m, func(c *serve.Config) { c.Mode = mode })
+		for _, worker := range []string{"", fmt.Sprint(s.Fleet().Engines()[0].WorkerID)} {
+			header := []string{"X-Dp-Rank", "7"}
+			if worker != "" {
+				header = append(header, "X-Worker-Instance-Id", worker)
+			}
+			a := ask(s, "POST", "/v1/completions", `{"prompt": [1]}`, header...)
+			require.NoError(t, a.err)
+			require.Equal(t, 404, a.status, a.text)
+			require.Contains(t, a.text, `"code":"worker_not_found"`)
+			header[1] = "0"
+			if mode != fleet.Direct || worker != "" {
+				parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1]}`, header...))
+			}
+		}
+	}
 }

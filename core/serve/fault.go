@@ -64,7 +64,7 @@ func wrong(code, format string, args ...any) *fault {
 	return fail(fasthttp.StatusBadRequest, "invalid_request_error", code, format, args...)
 }
 
-// faultOf says what became of a request that no engine answered.
+// faultOf says what became of a request that no engine answered. Where engines are, and what they sent that is no answer, is for the log.
 func faultOf(err error) *fault {
 	var own *fault
 	switch {
@@ -72,7 +72,11 @@ func faultOf(err error) *fault {
 		return own
 	case errors.Is(err, context.Canceled), errors.Is(err, engine.ErrClosed), errors.Is(err, router.ErrClosed):
 		return overloaded("the server is stopping")
-	case errors.Is(err, router.ErrOverloaded), errors.Is(err, engine.ErrFull), errors.Is(err, engine.ErrLocal), errors.Is(err, router.ErrQueueLimitExceeded):
+	case errors.Is(err, engine.ErrFull):
+		return overloaded("as many requests run as engines take")
+	case errors.Is(err, engine.ErrLocal):
+		return overloaded("the server has not what it takes to ask an engine")
+	case errors.Is(err, router.ErrOverloaded), errors.Is(err, router.ErrQueueLimitExceeded):
 		return overloaded("%v", err)
 	case errors.Is(err, router.ErrNoWorkers):
 		return fail(fasthttp.StatusServiceUnavailable, "server_error", "no_engines", "no engine can serve: %v", err)
@@ -80,8 +84,26 @@ func faultOf(err error) *fault {
 		return fail(fasthttp.StatusNotFound, "invalid_request_error", "worker_not_found", "%v", err)
 	case errors.Is(err, router.ErrInvalidArgument), errors.Is(err, engine.ErrInvalid):
 		return wrong("invalid_value", "%v", err)
-	case errors.Is(err, router.ErrTimeout), errors.Is(err, engine.ErrTimeout):
+	case errors.Is(err, router.ErrTimeout):
 		return fail(fasthttp.StatusGatewayTimeout, "server_error", "timeout", "%v", err)
+	case errors.Is(err, engine.ErrTimeout):
+		return fail(fasthttp.StatusGatewayTimeout, "server_error", "timeout", "the engine did not go on in time")
 	}
-	return fail(fasthttp.StatusBadGateway, "server_error", "engine_failed", "%v", err)
+	why := "the engine failed"
+	for _, kind := range []struct {
+		of  error
+		why string
+	}{
+		{engine.ErrUnreachable, "the engine cannot be reached"},
+		{engine.ErrBroken, "the engine disconnected before its answer was complete"},
+		{engine.ErrProtocol, "the engine's answer is none of HTTP/1.1"},
+		{engine.ErrTooLarge, "the engine's answer is too large"},
+		{errAborted, errAborted.Error()},
+	} {
+		if errors.Is(err, kind.of) {
+			why = kind.why
+			break
+		}
+	}
+	return fail(fasthttp.StatusBadGateway, "server_error", "engine_failed", "%s", why)
 }

@@ -23,7 +23,7 @@ import (
 
 const (
 	firstPiece  = 4 << 10   // of an answer, that is read before anything is written
-	keptRefusal = 64 << 10  // of an answer that counts as none, unless it is the last one
+	keptRefusal = 64 << 10  // of an answer that counts as none, while another engine is looked for
 	keptBuffer  = 256 << 10 // buffers that are larger are not kept for the next request
 )
 
@@ -67,11 +67,8 @@ func (r *request) abort() {
 	r.side.Cancel()
 }
 
-// refusal is an engine's answer that counts as none while another engine may do.
-type refusal struct {
-	engine.StatusError
-	kind []byte // its content type
-}
+// refusal is an engine's answer that counts as none while another engine may do. Body is its beginning; the rest is read when no other one does.
+type refusal struct{ engine.StatusError }
 
 // Unwrap lets it be told for what it is.
 func (r *refusal) Unwrap() error { return &r.StatusError }
@@ -105,15 +102,15 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 			return
 		}
 		var no *refusal
-		if errors.As(err, &no) { // the engine's own words
-			r.status = no.Code
-			ctx.SetStatusCode(no.Code)
-			ctx.SetContentTypeBytes(no.kind)
-			ctx.Response.SetBodyRaw(no.Body)
+		if errors.As(err, &no) { // the engine's own words, all of them
+			r.piece, r.events = no.Body, false
+			streaming = r.answer(ctx)
 			return
 		}
 		f := faultOf(err)
-		r.status = f.status
+		if r.status = f.status; f.status >= fasthttp.StatusInternalServerError {
+			s.log.Warn("request failed", "path", path, "status", f.status, "error", err.Error()) // clients are not told where engines are
+		}
 		f.write(ctx)
 		if r.body == nil {
 			leave(ctx)
@@ -153,10 +150,10 @@ func (r *request) run(ctx *fasthttp.RequestCtx) error {
 		if err = r.send(ctx); err == nil {
 			return nil
 		}
-		r.call.End()
 		if err = lease.Next(r.life, err); err != nil {
 			return err
 		}
+		r.call.End()
 		r.s.counters.retries.Add(1)
 	}
 }
@@ -176,7 +173,9 @@ func (r *request) place(ctx *fasthttp.RequestCtx, q *router.Request) error {
 		if err != nil {
 			return wrong("invalid_value", "header X-Dp-Rank is %.50q, expected a data-parallel rank", rank)
 		}
-		q.Constraints.DPRank, q.Constraints.HasDPRank = uint32(v), true
+		if q.Constraints.DPRank, q.Constraints.HasDPRank = uint32(v), true; !r.s.fleet.HasRank(uint32(v)) {
+			return fail(fasthttp.StatusNotFound, "invalid_request_error", "worker_not_found", "no engine has the data-parallel rank %d", v)
+		}
 	}
 	if r.asked.session == "" {
 		r.asked.session = string(ctx.Request.Header.Peek("X-Dynamo-Session-Id"))
@@ -320,9 +319,9 @@ func firstError(piece []byte) error {
 	return nil
 }
 
-// refused keeps an answer that counts as none.
+// refused keeps the beginning of an answer that counts as none.
 func (r *request) refused(status int, begun []byte) error {
-	no := &refusal{engine.StatusError{Code: status, Message: http.StatusText(status)}, bytes.Clone(r.call.Header("Content-Type"))}
+	no := &refusal{engine.StatusError{Code: status, Message: http.StatusText(status)}}
 	told := engine.EventError(begun)
 	body := bytes.Clone(begun)
 	for len(body) < keptRefusal {
@@ -332,7 +331,6 @@ func (r *request) refused(status int, begun []byte) error {
 			break
 		}
 	}
-	no.Body = body
 	if status == http.StatusOK { // an error within a stream, whose event may have ended only now, or not be one any more
 		if whole := engine.EventError(body); whole != nil {
 			told = whole
@@ -340,8 +338,9 @@ func (r *request) refused(status int, begun []byte) error {
 		if told != nil {
 			no.StatusError = *told
 		}
-		no.Body, no.Code = body, status
+		no.Code = status
 	}
+	no.Body = body
 	return no
 }
 

@@ -115,6 +115,7 @@ func (x *Exchange) head(c *conn) error {
 	x.began = true
 	for {
 		x.Header.Reset()
+		x.Header.SetNoDefaultContentType(true) // what the server does not say is not said
 		if err := x.Header.Read(c.reader); err != nil {
 			var small *fasthttp.ErrSmallBuffer
 			var op net.Error
