@@ -147,6 +147,47 @@ func TestPromptsGoWhereTheirBlocksAre(t *testing.T) {
 	idle(t, f)
 }
 
+// What an engine says of its hits is what the router's record has, of the engine that answered in the end.
+func TestActualHitsAreRecorded(t *testing.T) {
+	config := router.DefaultConfig()
+	config.RecordDecisions = 10
+	f, err := fleet.New(16, config, fleet.Options{Mode: fleet.RoundRobin, Health: engine.Health{Failures: 1000}})
+	require.NoError(t, err)
+	t.Cleanup(f.Close)
+	told := strings.Replace(one, `"choices"`, `"usage":{"prompt_tokens":32,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":16}},"choices"`, 1)
+	_, err = f.Add(fleet.Spec{URL: server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }).URL})
+	require.NoError(t, err)
+	good, err := f.Add(fleet.Spec{URL: server(t, func(w http.ResponseWriter, r *http.Request) {
+		events(w, map[bool]string{true: told, false: one}[r.Header.Get("X-Request-Id") == "told"], "[DONE]")
+	}).URL})
+	require.NoError(t, err)
+	require.NoError(t, f.WaitReady(within(t), 2))
+	for _, id := range []string{"told", "not told"} {
+		c := maxTokens(1)
+		c.ID = strings.ReplaceAll(id, " ", "-")
+		q := ask(prompt(1, 32))
+		q.ID = id
+		s, err := f.Complete(within(t), q, c)
+		require.NoError(t, err)
+		_, err = s.Recv()
+		require.NoError(t, err)
+		s.Close()
+	}
+	rows, err := f.Router().Decisions(0)
+	require.NoError(t, err)
+	seen := map[string]*int{}
+	for _, row := range rows {
+		if row.WorkerID == good {
+			seen[*row.RequestID] = row.ActualCachedTokens
+		} else {
+			require.Nil(t, row.ActualCachedTokens)
+		}
+	}
+	sixteen := 16
+	require.Equal(t, map[string]*int{"told": &sixteen, "not told": nil}, seen)
+	require.Greater(t, len(rows), 2, "one was tried in vain")
+}
+
 func TestModesSpreadAndDirectGoesWhereItIsTold(t *testing.T) {
 	for _, mode := range []fleet.Mode{fleet.RoundRobin, fleet.Random, fleet.LeastLoaded, fleet.PowerOfTwo} {
 		t.Run(string(mode), func(t *testing.T) {

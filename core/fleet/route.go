@@ -251,6 +251,11 @@ func (l *Lease) Progress(tokens int) {
 	}
 }
 
+// Cached says how many tokens of the prompt the engine found in its cache, if it told: see router.Router.ReportCachedTokens.
+func (l *Lease) Cached(tokens int64) {
+	_ = l.f.router.ReportCachedTokens(l.q.ID, tokens) // it may be recorded no more
+}
+
 // Done ends the booking. It is idempotent.
 func (l *Lease) Done() {
 	l.mu.Lock()
@@ -300,6 +305,9 @@ func (s *Stream) Recv() (engine.Item, error) {
 	}
 	s.FirstToken()
 	s.Progress(len(it.Tokens))
+	if it.Usage != nil && it.Usage.CachedKnown {
+		s.Cached(int64(it.Usage.CachedTokens))
+	}
 	return it, nil
 }
 

@@ -173,23 +173,27 @@ func (r *request) usage() {
 	if at < 0 {
 		return
 	}
-	r.s.counters.output.Add(number(r.tail[at:], `"completion_tokens"`))
-	r.s.counters.cached.Add(number(r.tail[at:], `"cached_tokens"`))
+	output, _ := number(r.tail[at:], `"completion_tokens"`)
+	r.s.counters.output.Add(output)
+	if cached, told := number(r.tail[at:], `"cached_tokens"`); told {
+		r.s.counters.cached.Add(cached)
+		r.lease.Cached(int64(cached))
+	}
 }
 
-// number gives the value of a member, 0 if there is none.
-func number(text []byte, name string) uint64 {
+// number gives the value of a member, false if there is none.
+func number(text []byte, name string) (uint64, bool) {
 	at := bytes.Index(text, []byte(name))
 	if at < 0 {
-		return 0
+		return 0, false
 	}
 	text = bytes.TrimLeft(text[at+len(name):], ": \t")
 	end := 0
 	for end < len(text) && end < 12 && text[end]-'0' <= 9 {
 		end++
 	}
-	n, _ := strconv.ParseUint(string(text[:end]), 10, 64) // 0 if there are no digits
-	return n
+	n, err := strconv.ParseUint(string(text[:end]), 10, 64)
+	return n, err == nil // or there are no digits: null
 }
 
 // Close ends the request. The server calls it when the answer was written, and when it could not be.

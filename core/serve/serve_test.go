@@ -129,6 +129,29 @@ func parse(t *testing.T, a answer) (c completion) {
 	return c
 }
 
+// What an engine says of its hits is what the router's record has, of every kind of answer that says it.
+func TestActualHitsAreRecorded(t *testing.T) {
+	m := mocks(t, 1, nil)
+	s := start(t, m, func(c *serve.Config) { c.Router = json.RawMessage(`{"record_decisions": 10}`) })
+	const prompt = `{"prompt": [1,2,3,4,5,6,7,8,9], "max_tokens": 2`
+	first := parse(t, post(s, prompt+`}`))
+	require.Zero(t, first.Usage.Details.Cached)
+	require.Equal(t, 8, parse(t, post(s, prompt+`}`)).Usage.Details.Cached)
+	chunks := events(t, post(s, prompt+`, "stream": true, "stream_options": {"include_usage": true}}`).text)
+	require.Equal(t, 8, chunks[len(chunks)-1].Usage.Details.Cached)
+	events(t, post(s, prompt+`, "stream": true}`).text)
+	parse(t, ask(s, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`))
+	idle(t, s, m...)
+	rows, err := s.Fleet().Router().Decisions(0)
+	require.NoError(t, err)
+	require.Len(t, rows, 5)
+	for i, want := range []*int{ptr(0), ptr(8), ptr(8), nil, ptr(0)} { // the fourth was not asked for its usage
+		require.Equal(t, want, rows[i].ActualCachedTokens, i)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
 // events splits a stream that ended well.
 func events(t *testing.T, text string) (all []completion) {
 	parts := strings.Split(strings.TrimSuffix(text, "\n\n"), "\n\n")
