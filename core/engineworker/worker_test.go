@@ -67,7 +67,9 @@ func start(t *testing.T, at *runtime.Endpoint, s fleet.Spec) *engineworker.Worke
 }
 
 func routing(t *testing.T, at *runtime.Endpoint, workers int) *kvrouter.KvRouter {
-	k, err := kvrouter.New(at, 16, router.DefaultConfig(), router.Options{})
+	config := router.DefaultConfig()
+	config.RecordDecisions = 1000
+	k, err := kvrouter.New(at, 16, config, router.Options{})
 	require.NoError(t, err)
 	t.Cleanup(k.Close)
 	require.NoError(t, k.WaitForWorkers(within(t), workers))
@@ -162,8 +164,15 @@ func TestBareEnginesAreWorkersOfADeployment(t *testing.T) {
 			}
 			return false
 		}, patience, time.Millisecond)
-		again, _ := generate()
+		again, got := generate()
 		require.Equal(t, first.WorkerID, again.WorkerID)
+		rows, err := k.Router().Decisions(0)
+		require.NoError(t, err)
+		require.Len(t, rows, 2*i+2)
+		cached := got[len(got)-1]["completion_usage"].(map[string]any)["prompt_tokens_details"].(map[string]any)["cached_tokens"]
+		require.Positive(t, cached)
+		require.Zero(t, *rows[2*i].ActualCachedTokens, "what the engine said of its hits")
+		require.EqualValues(t, cached, *rows[2*i+1].ActualCachedTokens)
 	}
 	idle(t, k, all...)
 	info := all[0].Info()
