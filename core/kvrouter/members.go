@@ -1,7 +1,6 @@
 package kvrouter
 
 import (
-	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -14,7 +13,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-// members keeps the router's workers in step with discovery. sync compares the whole with the whole.
+// members keeps the router's workers in step with discovery. sync looks at what changed, and again at what could not be done.
 //
 // Invariant, after sync: the router's workers are the instances with a card of their own that fits the router; the stream of each of their ranks
 // follows the one publisher that is registered for it where the card says, and nobody if there is none, or more than one.
@@ -23,12 +22,24 @@ type members struct {
 	models *discovery.View
 	scopes scopes
 
-	syncing sync.Mutex // held by sync
+	syncing sync.Mutex // held by sync, for the next five
+	closed  bool
+	cards   map[uint64]*cards
+	paths   map[string]uint64 // of the records of cards, to the instance
+	served  map[uint64]struct{}
+	dirty   map[uint64]struct{} // instances that are to be looked at
 
 	mu      sync.Mutex // guards the rest; sync alone writes
 	workers map[uint64]*member
 	changed chan struct{} // closed, and made anew, when workers change
 	unfit   map[uint64]error
+}
+
+// cards are the model cards of an instance.
+type cards struct {
+	own      *discovery.Card
+	err      error             // why its own cannot be read
+	adapters map[string]string // their names, by the path of the card
 }
 
 // member is a worker of the router.
@@ -40,7 +51,9 @@ type member struct {
 
 // watch opens the views.
 func (m *members) watch(k *KvRouter) (err error) {
-	m.k, m.workers, m.changed = k, make(map[uint64]*member), make(chan struct{})
+	m.k, m.workers, m.changed, m.unfit = k, make(map[uint64]*member), make(chan struct{}), make(map[uint64]error)
+	m.cards, m.paths = make(map[uint64]*cards), make(map[string]uint64)
+	m.served, m.dirty = make(map[uint64]struct{}), make(map[uint64]struct{})
 	m.scopes = newScopes(k.r.Store())
 	if m.models, err = k.r.Store().Watch(discovery.Models, k.name.Prefix()); err != nil {
 		return err
@@ -50,6 +63,9 @@ func (m *members) watch(k *KvRouter) (err error) {
 }
 
 func (m *members) close() {
+	m.syncing.Lock()
+	defer m.syncing.Unlock()
+	m.closed = true
 	if m.models != nil {
 		m.models.Close()
 	}
@@ -91,78 +107,120 @@ func (k *KvRouter) Unfit() map[uint64]error {
 	return maps.Clone(k.members.unfit)
 }
 
-// cards gives the instances' own cards, the names of the adapters that they have cards of, sorted, and why others cannot be read.
-func (m *members) cards() (cards map[uint64]discovery.Card, adapters map[uint64][]string, unfit map[uint64]error) {
-	cards, adapters, unfit = make(map[uint64]discovery.Card), make(map[uint64][]string), make(map[uint64]error)
-	for path, record := range m.models.Entries() {
-		model, err := discovery.DecodeModel(path, record)
-		if err != nil {
-			continue
+// take takes the record of a model card that changed; nil: it is gone.
+func (m *members) take(path string, record []byte) {
+	if id, known := m.paths[path]; known {
+		c := m.cards[id]
+		if _, is := c.adapters[path]; is {
+			delete(c.adapters, path)
+		} else {
+			c.own, c.err = nil, nil
 		}
-		if adapter, ok := model.Adapter(); ok {
-			adapters[model.ID] = append(adapters[model.ID], adapter)
-			continue
+		if c.own == nil && c.err == nil && len(c.adapters) == 0 {
+			delete(m.cards, id)
 		}
-		card, err := model.Parse()
-		if err != nil {
-			unfit[model.ID] = err
-			continue
-		}
-		cards[model.ID] = card
+		delete(m.paths, path)
+		m.dirty[id] = struct{}{}
 	}
-	for _, names := range adapters {
-		slices.Sort(names)
+	model, err := discovery.DecodeModel(path, record)
+	if err != nil {
+		return
 	}
-	return cards, adapters, unfit
+	c := m.cards[model.ID]
+	if c == nil {
+		c = &cards{adapters: make(map[string]string)}
+		m.cards[model.ID] = c
+	}
+	if adapter, ok := model.Adapter(); ok {
+		c.adapters[path] = adapter
+	} else if card, err := model.Parse(); err == nil {
+		c.own = &card
+	} else {
+		c.err = err
+	}
+	m.paths[path] = model.ID
+	m.dirty[model.ID] = struct{}{}
 }
 
 // sync makes the router's workers what discovery says.
 func (m *members) sync() {
 	m.syncing.Lock()
 	defer m.syncing.Unlock()
-	cards, adapters, unfit := m.cards()
-	served := make(map[uint64]bool)
-	for _, id := range m.k.client.IDs() {
-		served[id] = true
+	if m.closed {
+		return
 	}
-	workers, changed := maps.Clone(m.workers), false
-	for id, w := range workers {
-		card, ok := cards[id]
-		if ok && served[id] && sameRanks(&w.card, &card) {
-			continue
+	m.models.Take(m.take)
+	m.k.client.Take(func(id uint64, there bool) {
+		if delete(m.served, id); there {
+			m.served[id] = struct{}{}
 		}
-		_ = m.k.router.RemoveWorker(id) // it is there, or the router is closed
-		m.k.forget(id)
-		delete(workers, id)
-		changed = true
+		m.dirty[id] = struct{}{}
+	})
+	for id := range m.unfit { // room may have been made for it
+		m.dirty[id] = struct{}{}
 	}
-	for id, card := range cards {
-		w := workers[id]
-		if !served[id] || w != nil && reflect.DeepEqual(w.card, card) && slices.Equal(w.adapters, adapters[id]) {
-			continue
-		}
-		if w == nil {
-			w = &member{streams: make(map[worker.Rank]*event.RankStream)}
-		}
-		w.card, w.adapters = card, adapters[id]
-		if err := m.k.router.AddWorker(m.describe(id, w)); err != nil {
-			unfit[id] = err
-			if workers[id] != nil && !errors.Is(err, router.ErrClosed) {
-				_ = m.k.router.RemoveWorker(id)
-			}
-			delete(workers, id)
-			continue
-		}
-		workers[id] = w
-		changed = true
+	changed := false
+	for id := range m.dirty {
+		changed = m.settle(id) || changed
 	}
-	m.follow(workers, unfit)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.workers, m.unfit = workers, unfit
+	m.follow()
+	clear(m.dirty)
 	if changed {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		close(m.changed)
 		m.changed = make(chan struct{})
+	}
+}
+
+// settle makes one worker what discovery says, and tells whether that is something else than before.
+func (m *members) settle(id uint64) (changed bool) {
+	c, w := m.cards[id], m.workers[id]
+	_, served := m.served[id]
+	if c == nil {
+		c = &cards{}
+	}
+	if w != nil && (c.own == nil || !served || !sameRanks(&w.card, c.own)) {
+		_ = m.k.router.RemoveWorker(id) // it is there, or the router is closed
+		m.k.forget(id)
+		w, changed = nil, true
+		m.put(id, nil, nil)
+	}
+	adapters := slices.Sorted(maps.Values(c.adapters))
+	switch {
+	case c.own == nil || !served:
+		m.put(id, nil, c.err)
+		return changed
+	case w != nil && reflect.DeepEqual(w.card, *c.own) && slices.Equal(w.adapters, adapters):
+		m.put(id, w, nil)
+		return changed
+	}
+	was := w != nil
+	if !was {
+		w = &member{streams: make(map[worker.Rank]*event.RankStream)}
+	}
+	w.card, w.adapters = *c.own, adapters
+	if err := m.k.router.AddWorker(m.describe(id, w)); err != nil {
+		if was {
+			_ = m.k.router.RemoveWorker(id) // as above
+			m.k.forget(id)
+		}
+		m.put(id, nil, err)
+		return was || changed
+	}
+	m.put(id, w, nil)
+	return true
+}
+
+// put says that an instance is a worker, or why it is none, nil if nothing is wrong with it.
+func (m *members) put(id uint64, w *member, unfit error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if delete(m.workers, id); w != nil {
+		m.workers[id] = w
+	}
+	if delete(m.unfit, id); unfit != nil {
+		m.unfit[id] = unfit
 	}
 }
 
@@ -194,26 +252,40 @@ func (m *members) state(w *member) discovery.Name {
 	return m.k.name
 }
 
-// follow tells the streams of all ranks whom to follow. A scope that cannot be looked at leaves its workers without events, and says so in unfit.
-func (m *members) follow(workers map[uint64]*member, unfit map[uint64]error) {
-	used := map[discovery.Name]bool{m.k.name: true}
-	for _, w := range workers {
-		used[m.state(w)] = true
+// follow tells the streams of ranks whom to follow, if that may be another one now. A scope that cannot be looked at leaves its workers without events,
+// and says so in unfit.
+func (m *members) follow() {
+	if len(m.scopes.open) > 1 { // some cards name others than the endpoint's own
+		used := map[discovery.Name]bool{m.k.name: true}
+		for _, w := range m.workers {
+			used[m.state(w)] = true
+		}
+		m.scopes.keep(func(name discovery.Name) bool { return used[name] })
 	}
-	m.scopes.keep(func(name discovery.Name) bool { return used[name] })
-	found := make(map[discovery.Name]map[worker.Rank]*event.Source)
-	for id, w := range workers {
-		name := m.state(w)
-		if _, looked := found[name]; !looked {
-			found[name] = nil
-			if s, err := m.scopes.get(name); err != nil {
-				unfit[id] = err
-			} else {
-				found[name] = s.publishers()
-			}
+	for id := range m.dirty {
+		w := m.workers[id]
+		if w == nil {
+			continue
+		}
+		s, err := m.scopes.get(m.state(w))
+		if err != nil {
+			m.put(id, w, err)
 		}
 		for rank, stream := range w.streams {
-			stream.Follow(found[name][rank])
+			if err == nil {
+				s.dirty[rank] = struct{}{}
+			} else {
+				stream.Follow(nil)
+			}
+		}
+	}
+	for name, s := range m.scopes.open {
+		s.look()
+		for rank := range s.dirty {
+			if w := m.workers[rank.ID]; w != nil && m.state(w) == name && w.streams[rank] != nil {
+				w.streams[rank].Follow(s.publisher(rank))
+			}
+			delete(s.dirty, rank)
 		}
 	}
 }

@@ -29,6 +29,12 @@ type scope struct {
 	channels, sources *discovery.View
 	stop              chan struct{}
 	running           owned.Group
+
+	publishers *event.Channels
+	of         map[uint64]discovery.Source                 // by publisher
+	paths      map[string]uint64                           // of the records of sources, to the publisher
+	ranks      map[worker.Rank]map[uint64]discovery.Source // whose publishers they are
+	dirty      map[worker.Rank]struct{}                    // ranks whose publisher may be another one
 }
 
 func newScopes(store discovery.Store) scopes {
@@ -43,7 +49,10 @@ func (x *scopes) get(name discovery.Name) (*scope, error) {
 	if len(x.open) >= maxScopes {
 		return nil, fmt.Errorf("%w: %s besides %d others", errScopes, name, maxScopes)
 	}
-	s := &scope{stop: make(chan struct{})}
+	s := &scope{
+		stop: make(chan struct{}), of: make(map[uint64]discovery.Source), paths: make(map[string]uint64),
+		ranks: make(map[worker.Rank]map[uint64]discovery.Source), dirty: make(map[worker.Rank]struct{}),
+	}
 	topic := discovery.TopicPrefix(name, wire.TopicKVEvents)
 	var err error
 	if s.channels, err = x.store.Watch(discovery.EventChannels, topic); err == nil {
@@ -53,6 +62,7 @@ func (x *scopes) get(name discovery.Name) (*scope, error) {
 		s.close()
 		return nil, err
 	}
+	s.publishers = event.NewChannels(s.channels)
 	x.open[name] = s
 	s.running.Keep(s.stop, func() {
 		for {
@@ -91,24 +101,51 @@ func (s *scope) close() {
 	}
 }
 
-// publishers are those of a scope, by whose events they publish; nil: there are several, which is one too many.
-func (s *scope) publishers() map[worker.Rank]*event.Source {
-	channels := event.Channels(s.channels)
-	found := make(map[worker.Rank]*event.Source)
-	for path, record := range s.sources.Entries() {
+// look takes what changed.
+func (s *scope) look() {
+	s.sources.Take(func(path string, record []byte) {
+		publisher, known := s.paths[path]
+		if known {
+			rank := rankOf(s.of[publisher])
+			s.dirty[rank] = struct{}{}
+			if delete(s.ranks[rank], publisher); len(s.ranks[rank]) == 0 {
+				delete(s.ranks, rank)
+			}
+			delete(s.of, publisher)
+			delete(s.paths, path)
+		}
 		source, err := discovery.DecodeSource(path, record)
 		if err != nil {
-			continue
+			return
 		}
-		c, ok := channels[source.Publisher]
-		if !ok {
-			continue
+		publisher = source.Publisher // a path says which
+		rank := rankOf(source)
+		s.dirty[rank] = struct{}{}
+		s.of[publisher], s.paths[path] = source, publisher
+		if s.ranks[rank] == nil {
+			s.ranks[rank] = make(map[uint64]discovery.Source)
 		}
-		rank := worker.Rank{ID: source.WorkerID, DPRank: source.DPRank}
-		if _, another := found[rank]; another {
-			found[rank] = nil
-		} else {
-			found[rank] = &event.Source{Channel: c, Recovery: source.Recovery}
+		s.ranks[rank][publisher] = source
+	})
+	s.publishers.Take(func(publisher uint64) {
+		if source, ok := s.of[publisher]; ok {
+			s.dirty[rankOf(source)] = struct{}{}
+		}
+	})
+}
+
+func rankOf(s discovery.Source) worker.Rank { return worker.Rank{ID: s.WorkerID, DPRank: s.DPRank} }
+
+// publisher is that of a rank's events; nil: there is none, or there are several, which is one too many.
+func (s *scope) publisher(rank worker.Rank) (found *event.Source) {
+	for publisher, source := range s.ranks[rank] {
+		channel, ok := s.publishers.Of(publisher)
+		switch {
+		case !ok:
+		case found != nil:
+			return nil
+		default:
+			found = &event.Source{Channel: channel, Recovery: source.Recovery}
 		}
 	}
 	return found

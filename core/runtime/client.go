@@ -24,17 +24,19 @@ type Client struct {
 	once    sync.Once
 	running owned.Group
 
+	refreshing sync.Mutex // held by Refresh
+
 	mu        sync.Mutex // guards the rest
 	instances map[uint64]*instance
-	changed   chan struct{} // closed, and made anew, at each change
+	paths     map[string]uint64   // of their records
+	news      map[uint64]struct{} // ids that Take has not given yet; nil: nobody takes any
+	changed   chan struct{}       // closed, and made anew, at each change
 	turn      uint64
-	malformed int // records, now
 }
 
 // instance is one that is registered.
 type instance struct {
 	discovery.Instance
-	record    []byte // that says so
 	gone      context.Context
 	leave     context.CancelCauseFunc
 	inhibited time.Time // no calls before that, if there is another
@@ -48,7 +50,7 @@ func (e *Endpoint) Client() (*Client, error) {
 	}
 	c := &Client{
 		r: e.r, name: e.Name, view: view, stop: make(chan struct{}), instances: make(map[uint64]*instance),
-		changed: make(chan struct{}), turn: rand.Uint64(),
+		paths: make(map[string]uint64), changed: make(chan struct{}), turn: rand.Uint64(),
 	}
 	c.Refresh()
 	c.running.Keep(c.stop, func() {
@@ -76,41 +78,73 @@ func (c *Client) Close() {
 			i.leave(plane.ErrClosed)
 		}
 		clear(c.instances)
+		clear(c.paths)
 	})
 }
 
 // Refresh takes what discovery shows now; otherwise that follows by itself.
 func (c *Client) Refresh() {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	c.view.Take(c.take)
+}
+
+// take takes a record that changed; nil: it is gone. c.refreshing is held.
+func (c *Client) take(path string, record []byte) {
+	var now *instance
+	why := "gone"
+	if found, err := discovery.DecodeInstance(path, record); err == nil && found.Name == c.name {
+		now = &instance{Instance: found}
+		now.gone, now.leave = context.WithCancelCause(context.Background())
+		why = "registered anew"
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen, changed := make(map[uint64]bool), false
-	c.malformed = 0
-	for path, record := range c.view.Entries() {
-		found, err := discovery.DecodeInstance(path, record)
-		if err != nil || found.Name != c.name {
-			c.malformed++
-			continue
-		}
-		seen[found.ID] = true
-		if old := c.instances[found.ID]; old != nil && string(old.record) == string(record) {
-			continue
-		} else if old != nil {
-			old.leave(fmt.Errorf("%w: instance %d is registered anew", plane.ErrUnavailable, found.ID))
-		}
-		i := &instance{Instance: found, record: record}
-		i.gone, i.leave = context.WithCancelCause(context.Background())
-		c.instances[found.ID], changed = i, true
+	id, known := c.paths[path]
+	if known && now != nil && c.instances[id].Instance == now.Instance {
+		return
 	}
-	for id, i := range c.instances {
-		if !seen[id] {
-			i.leave(fmt.Errorf("%w: instance %d is gone", plane.ErrUnavailable, id))
-			delete(c.instances, id)
-			changed = true
+	if known {
+		c.instances[id].leave(fmt.Errorf("%w: instance %d is %s", plane.ErrUnavailable, id, why))
+		delete(c.instances, id)
+		delete(c.paths, path)
+	}
+	if now != nil {
+		id = now.ID // a path says which
+		c.instances[id], c.paths[path] = now, id
+	}
+	if !known && now == nil {
+		return
+	}
+	if c.news != nil {
+		c.news[id] = struct{}{}
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Take gives the id of each instance that came, changed or left since it was taken the last time, and whether it is there. It is for one goroutine at a
+// time. What each panics about is given again.
+func (c *Client) Take(each func(id uint64, there bool)) {
+	c.mu.Lock()
+	if c.news == nil {
+		c.news = make(map[uint64]struct{})
+		for id := range c.instances {
+			c.news[id] = struct{}{}
 		}
 	}
-	if changed {
-		close(c.changed)
-		c.changed = make(chan struct{})
+	changes := make(map[uint64]*instance, len(c.news))
+	for id := range c.news {
+		changes[id] = c.instances[id]
+	}
+	c.mu.Unlock()
+	for id, i := range changes {
+		each(id, i != nil)
+		c.mu.Lock()
+		if c.instances[id] == i {
+			delete(c.news, id)
+		}
+		c.mu.Unlock()
 	}
 }
 

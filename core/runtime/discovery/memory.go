@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 )
 
@@ -86,7 +87,7 @@ func (m *Memory) change(k Key, change func(bucket map[string][]byte) error) erro
 	}
 	for v, bucket := range m.views {
 		if bucket == k.Bucket {
-			v.Update(b)
+			v.Apply(b, slices.Values([]string{k.Path}))
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"strings"
 	"sync"
@@ -42,34 +43,58 @@ type Store interface {
 // Remote is a Store whose records a server keeps.
 type Remote interface {
 	Store
-	// Reach tells whether the server is within reach now. The error says why it is not, once it has not been for longer than it may, or
+	// Reach tells whether the server is within reach now, and has shown all that is watched. The error says why it is not, once it has not been for longer than it may, or
 	// what it refuses.
 	Reach() (connected bool, err error)
 }
 
-// View shows the records under a prefix. Its owner reads; the store that made it calls Update. It is safe for concurrent use.
+// View shows the records under a prefix. Its owner reads; the store that made it calls Update and Apply. It is safe for concurrent use.
 type View struct {
 	prefix string
 	stop   func(*View)
 	signal chan struct{}
 
 	mu      sync.Mutex
-	entries map[string][]byte // by path; replaced, never changed
+	entries map[string][]byte   // by path
+	news    map[string]struct{} // the paths that Take has not given yet as they are
 }
 
 // NewView is for stores: stop is called when the view is closed.
 func NewView(prefix string, stop func(*View)) *View {
-	return &View{prefix: prefix, stop: stop, signal: make(chan struct{}, 1), entries: map[string][]byte{}}
+	return &View{prefix: prefix, stop: stop, signal: make(chan struct{}, 1), entries: map[string][]byte{}, news: map[string]struct{}{}}
 }
 
-// Entries are the records by path. Neither the map nor the records may be changed.
+// Entries are the records by path. The records must not be changed.
 func (v *View) Entries() map[string][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.entries
+	return maps.Clone(v.entries)
 }
 
-// Changed tells, once, that Entries may have changed since it was told the last time.
+// Take gives each record that came or changed since it was taken the last time, and nil for one that is gone. The records must not be changed. It is
+// for one goroutine at a time. What each panics about is given again.
+func (v *View) Take(each func(path string, record []byte)) {
+	type change struct {
+		path   string
+		record []byte
+	}
+	v.mu.Lock()
+	changes := make([]change, 0, len(v.news))
+	for path := range v.news {
+		changes = append(changes, change{path, v.entries[path]})
+	}
+	v.mu.Unlock()
+	for _, c := range changes {
+		each(c.path, c.record)
+		v.mu.Lock()
+		if now := v.entries[c.path]; (now == nil) == (c.record == nil) && same(now, c.record) {
+			delete(v.news, c.path)
+		}
+		v.mu.Unlock()
+	}
+}
+
+// Changed tells, once, that there may be something to Take since it was told the last time.
 func (v *View) Changed() <-chan struct{} { return v.signal }
 
 // Close ends the view; it shows nothing any more. It is idempotent.
@@ -77,18 +102,60 @@ func (v *View) Close() { v.stop(v) }
 
 // Update is for stores: it shows those of a bucket's records that begin with the prefix. The records must not change any more.
 func (v *View) Update(bucket map[string][]byte) {
-	entries := make(map[string][]byte)
-	for path, value := range bucket {
-		if strings.HasPrefix(path, v.prefix) {
-			entries[path] = value
-		}
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if maps.EqualFunc(v.entries, entries, func(a, b []byte) bool { return string(a) == string(b) }) {
+	changed := false
+	for path := range v.entries {
+		if _, there := bucket[path]; !there {
+			changed = v.apply(bucket, path) || changed
+		}
+	}
+	for path := range bucket {
+		changed = v.apply(bucket, path) || changed
+	}
+	v.tell(changed)
+}
+
+// Apply is Update, where only some paths may have changed.
+func (v *View) Apply(bucket map[string][]byte, paths iter.Seq[string]) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	changed := false
+	for path := range paths {
+		changed = v.apply(bucket, path) || changed
+	}
+	v.tell(changed)
+}
+
+// apply shows what a bucket has under a path, and tells whether that is something else than before. v.mu is held.
+func (v *View) apply(bucket map[string][]byte, path string) bool {
+	old := v.entries[path]
+	record, there := bucket[path]
+	if there && record == nil {
+		record = []byte{} // nil stands for none
+	}
+	switch {
+	case !strings.HasPrefix(path, v.prefix), (old == nil) == (record == nil) && same(old, record):
+		return false
+	case record == nil:
+		delete(v.entries, path)
+	default:
+		v.entries[path] = record
+	}
+	v.news[path] = struct{}{}
+	return true
+}
+
+// same tells whether records are the same, at a glance where they are one.
+func same(a, b []byte) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || string(a) == string(b))
+}
+
+// tell has Changed tell. v.mu is held.
+func (v *View) tell(changed bool) {
+	if !changed {
 		return
 	}
-	v.entries = entries
 	select {
 	case v.signal <- struct{}{}:
 	default:

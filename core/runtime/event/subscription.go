@@ -28,6 +28,7 @@ type Subscription struct {
 	opts      Options
 	link      plane.Link
 	view      *discovery.View
+	channels  *Channels // run alone uses it
 	stop      chan struct{}
 	once      sync.Once
 	running   owned.Group
@@ -41,7 +42,7 @@ func Subscribe(l plane.Link, scope discovery.Name, topic string, o Options) (*Su
 	if err != nil {
 		return nil, err
 	}
-	s := &Subscription{opts: o, link: l, view: view, stop: make(chan struct{})}
+	s := &Subscription{opts: o, link: l, view: view, channels: NewChannels(view), stop: make(chan struct{})}
 	s.running.Keep(s.stop, s.run)
 	return s, nil
 }
@@ -80,24 +81,32 @@ func (s *Subscription) run() {
 			f.close()
 		}
 	}()
-	for {
-		wanted := Channels(s.view)
-		for id, f := range all {
-			if c, ok := wanted[id]; !ok || c != f.channel {
-				f.close()
-				delete(all, id)
-				if s.opts.Gone != nil {
-					s.opts.Gone(id)
-				}
+	full := false
+	look := func(id uint64) {
+		wanted, ok := s.channels.Of(id)
+		if f := all[id]; f != nil && (!ok || wanted != f.channel) {
+			f.close()
+			delete(all, id)
+			if s.opts.Gone != nil {
+				s.opts.Gone(id)
 			}
 		}
-		for id, c := range wanted {
-			if all[id] != nil || len(all) >= maxPublishers {
-				continue
-			}
-			if f := s.follow(c); f != nil {
-				all[id] = f
-			}
+		if !ok || all[id] != nil {
+			return
+		}
+		if full = full || len(all) >= maxPublishers; full {
+			return
+		}
+		if f := s.follow(wanted); f != nil {
+			all[id] = f
+		}
+	}
+	s.channels.Each(look)
+	for {
+		s.channels.Take(look)
+		if full && len(all) < maxPublishers {
+			full = false
+			s.channels.Each(look)
 		}
 		select {
 		case <-s.stop:
@@ -107,15 +116,46 @@ func (s *Subscription) run() {
 	}
 }
 
-// Channels are the publishers that a view of channels shows, by id.
-func Channels(view *discovery.View) map[uint64]discovery.Channel {
-	channels := make(map[uint64]discovery.Channel)
-	for path, record := range view.Entries() {
-		if c, err := discovery.DecodeChannel(path, record); err == nil {
-			channels[c.Publisher] = c
-		}
+// Channels are the publishers that a view of channels shows. It is for one goroutine at a time.
+type Channels struct {
+	view  *discovery.View
+	known map[uint64]discovery.Channel
+	paths map[string]uint64 // to the publisher
+}
+
+// NewChannels reads a view, whose owner goes on to close it.
+func NewChannels(view *discovery.View) *Channels {
+	return &Channels{view: view, known: make(map[uint64]discovery.Channel), paths: make(map[string]uint64)}
+}
+
+// Of gives a publisher's channel, if it is registered.
+func (c *Channels) Of(publisher uint64) (channel discovery.Channel, ok bool) {
+	channel, ok = c.known[publisher]
+	return channel, ok
+}
+
+// Each tells of each publisher.
+func (c *Channels) Each(each func(publisher uint64)) {
+	for id := range c.known {
+		each(id)
 	}
-	return channels
+}
+
+// Take looks at what changed, and tells of each publisher that did.
+func (c *Channels) Take(each func(publisher uint64)) {
+	c.view.Take(func(path string, record []byte) {
+		id, known := c.paths[path]
+		if found, err := discovery.DecodeChannel(path, record); err == nil {
+			id = found.Publisher // a path says which
+			c.known[id], c.paths[path] = found, id
+		} else if known {
+			delete(c.known, id)
+			delete(c.paths, path)
+		} else {
+			return
+		}
+		each(id)
+	})
 }
 
 func (s *Subscription) follow(c discovery.Channel) *followed {

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -37,8 +38,8 @@ func (n name) end() string {
 type mirror struct {
 	name
 	views   map[*discovery.View]struct{}
-	loaded  bool // it was read once
-	dirty   bool // the views do not show it yet
+	loaded  bool                // it was read once
+	news    map[string]struct{} // paths that the views do not show yet as they are
 	entries map[string][]byte
 	bytes   int                  // of entries
 	held    map[string]time.Time // those of them that the server has no more since a reconnect, and until when they are shown
@@ -50,7 +51,10 @@ type mirror struct {
 }
 
 func newMirror(n name) *mirror {
-	return &mirror{name: n, views: make(map[*discovery.View]struct{}), entries: make(map[string][]byte), held: make(map[string]time.Time)}
+	return &mirror{
+		name: n, views: make(map[*discovery.View]struct{}), news: make(map[string]struct{}), entries: make(map[string][]byte),
+		held: make(map[string]time.Time),
+	}
 }
 
 func (m *mirror) String() string { return m.key() }
@@ -67,6 +71,7 @@ func (m *mirror) put(path string, value []byte, known bool) {
 		m.ignored--
 	}
 	delete(m.held, path)
+	m.news[path] = struct{}{}
 	if len(value) > discovery.MaxRecordBytes || len(m.entries) >= MaxRecords || m.bytes+len(value) > MaxBytes {
 		m.ignored++
 		m.full = m.full || len(value) <= discovery.MaxRecordBytes
@@ -86,14 +91,26 @@ func (m *mirror) remove(path string) {
 	m.bytes -= len(old)
 	delete(m.entries, path)
 	delete(m.held, path)
+	m.news[path] = struct{}{}
 	if m.full && len(m.entries) < MaxRecords*9/10 && m.bytes < MaxBytes*9/10 {
 		m.watch = 0 // there is room for what was ignored
 	}
 }
 
+// show has the views show what changed.
+func (m *mirror) show() {
+	for v := range m.views {
+		v.Apply(m.entries, maps.Keys(m.news))
+	}
+	clear(m.news)
+}
+
 // replace takes all that the server has. What it has no more is held until then, unless that is zero.
 func (m *mirror) replace(kvs []*mvccpb.KeyValue, ignored int, until time.Time) {
 	old := m.entries
+	for path := range old {
+		m.news[path] = struct{}{}
+	}
 	m.entries, m.bytes, m.ignored, m.full = make(map[string][]byte, len(kvs)), 0, ignored, ignored > 0
 	clear(m.held)
 	for _, kv := range kvs {
@@ -120,7 +137,7 @@ func (m *mirror) release(now time.Time) (next time.Time) {
 			m.bytes -= len(m.entries[path])
 			delete(m.entries, path)
 			delete(m.held, path)
-			m.dirty = true
+			m.news[path] = struct{}{}
 		} else if next.IsZero() || until.Before(next) {
 			next = until
 		}

@@ -275,7 +275,7 @@ func (x *session) changes(m *mirror, r *etcdserverpb.WatchResponse) {
 		}
 	}
 	if len(r.Events) > 0 {
-		s.changedSoon(m)
+		s.showIn(settleTime)
 	}
 	if r.Canceled {
 		m.watch = 0 // compacted: read it again
@@ -528,10 +528,8 @@ func (x *session) read(m *mirror) error {
 	}
 	x.was[m] = true
 	m.replace(kvs, ignored, until)
-	m.loaded, m.err, m.dirty = true, nil, false
-	for v := range m.views {
-		v.Update(m.entries)
-	}
+	m.loaded, m.err = true, nil
+	m.show()
 	s.tell()
 	return x.start(m, revision+1, m.key(), m.end())
 }

@@ -127,9 +127,14 @@ func (s *Store) Status() Status {
 	return status
 }
 
-// Reach implements discovery.Remote.
+// Reach implements discovery.Remote: what is watched has been read, too.
 func (s *Store) Reach() (connected bool, err error) {
 	status := s.Status()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.mirrors {
+		status.Connected = status.Connected && m.loaded
+	}
 	return status.Connected, status.Err
 }
 
@@ -385,12 +390,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// changedSoon has what changed in mirrors shown, together with what changes meanwhile. s.mu is held.
-func (s *Store) changedSoon(m *mirror) {
-	m.dirty = true
-	s.showIn(settleTime)
-}
-
+// showIn has what changed in mirrors shown after a while, together with what changes meanwhile. s.mu is held.
 func (s *Store) showIn(d time.Duration) {
 	if s.closed {
 		return
@@ -418,11 +418,6 @@ func (s *Store) show() {
 		if next := m.release(now); !next.IsZero() {
 			s.showIn(next.Sub(now))
 		}
-		if m.dirty {
-			m.dirty = false
-			for v := range m.views {
-				v.Update(m.entries)
-			}
-		}
+		m.show()
 	}
 }
