@@ -205,7 +205,7 @@ func dgo_go_runtime_info(h C.dgo_runtime, b *C.dgo_buffer, e *C.dgo_error) C.dgo
 		if err := checkBuffer(b, "info"); err != nil {
 			return err
 		}
-		connected, err := m.Runtime().Reach()
+		connected, err := m.Reach()
 		info := runtimeInfo{ID: m.Runtime().ID(), Connected: connected}
 		if err != nil {
 			info.Error = err.Error()

@@ -811,7 +811,7 @@ dgo_status dgo_serve_close(dgo_server server, dgo_error *error);
                                    blocks of the prompt, request id, requests that waited when it came] */
 #define DGO_NOTICE_ITEM 5u      /* its answer goes on: the item's value */
 #define DGO_NOTICE_ENDED 6u     /* it is over: flags is the dgo_status, DGO_OK if the answer is complete, and the payload a text that says why */
-#define DGO_NOTICE_CHANGED 7u   /* the instances that a client sees changed */
+#define DGO_NOTICE_CHANGED 7u   /* the instances that a client sees changed, or the workers of a router of their endpoint */
 #define DGO_NOTICE_CLOSED 8u    /* a service has ended, and its calls with it */
 
 /* Flags of notices. */
@@ -844,8 +844,9 @@ typedef struct dgo_notice {
 dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices, dgo_error *error);
 
 /* dgo_runtime_info: who this process is.
- *   info  [out] JSON object: id (that of its instances); connected (false: etcd or NATS is not within reach); error, if there is one: why it is
- *               not, of etcd after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a first connection, or at once after that, or what it refuses.
+ *   info  [out] JSON object: id (that of its instances); connected (false: etcd or NATS is not within reach, or clients and routers have not
+ *               seen yet what etcd has); error, if there is one: why it is not, of etcd after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a
+ *               first connection, or at once after that, or what it refuses.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error);
 

@@ -128,6 +128,15 @@ func (k *KvRouter) WaitForWorkers(ctx context.Context, n int) error {
 	}
 }
 
+// Changed gives a channel that is closed when workers come, change or leave.
+func (k *KvRouter) Changed() <-chan struct{} {
+	changed, _ := k.members.count()
+	return changed
+}
+
+// Closed is closed by Close.
+func (k *KvRouter) Closed() <-chan struct{} { return k.stop }
+
 // Load is what a worker said of itself.
 type Load struct {
 	wire.ActiveLoad

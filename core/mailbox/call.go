@@ -11,6 +11,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/kvrouter"
 	"github.com/dynamo-go/dynamo-go/core/runtime"
+	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 )
@@ -44,6 +45,7 @@ const (
 // client follows an endpoint, and says that it changed.
 type client struct {
 	*runtime.Client
+	of   discovery.Name
 	stop chan struct{}
 	done owned.Group
 }
@@ -60,7 +62,7 @@ func (m *Mailbox) Client(e *runtime.Endpoint) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	id, c := m.number(), &client{Client: inner, stop: make(chan struct{})}
+	id, c := m.number(), &client{Client: inner, of: e.Name, stop: make(chan struct{})}
 	m.mu.Lock()
 	closed := m.clients == nil
 	if !closed {

@@ -2,6 +2,8 @@ package mailbox
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/dynamo-go/dynamo-go/core/kvrouter"
 	"github.com/dynamo-go/dynamo-go/core/router"
@@ -30,6 +32,7 @@ func (m *Mailbox) Router(e *runtime.Endpoint, blockSize int, c router.Config, o 
 	closed := m.routers == nil
 	if !closed {
 		m.routers[k] = e.Name
+		m.running.Go(func() { m.follow(k, e.Name) })
 	}
 	m.mu.Unlock()
 	if closed {
@@ -37,6 +40,51 @@ func (m *Mailbox) Router(e *runtime.Endpoint, blockSize int, c router.Config, o 
 		return nil, plane.ErrClosed
 	}
 	return k, nil
+}
+
+// follow has Changed tell the clients of an endpoint when the workers of a router of it change, too: that they have model cards, clients do not see.
+func (m *Mailbox) follow(k *kvrouter.KvRouter, of discovery.Name) {
+	for changed := k.Changed(); ; {
+		select {
+		case <-changed:
+		case <-k.Closed():
+			return
+		case <-m.ctx.Done():
+			return
+		}
+		changed = k.Changed()
+		m.mu.Lock()
+		var ids []uint64
+		for id, c := range m.clients {
+			if c.of == of {
+				ids = append(ids, id)
+			}
+		}
+		m.mu.Unlock()
+		for _, id := range ids {
+			if m.tell(Head{ID: id, Kind: Changed}, nil) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Reach is the runtime's. When all servers are within reach, clients and routers have seen what these showed first.
+func (m *Mailbox) Reach() (connected bool, err error) {
+	connected, err = m.r.Reach()
+	if !connected {
+		return connected, err
+	}
+	m.mu.Lock()
+	clients, routers := slices.Collect(maps.Values(m.clients)), slices.Collect(maps.Keys(m.routers))
+	m.mu.Unlock()
+	for _, c := range clients {
+		c.Refresh()
+	}
+	for _, k := range routers {
+		k.Sync()
+	}
+	return connected, err
 }
 
 // CloseRouter closes a router. It is idempotent.
@@ -78,10 +126,7 @@ func (m *Mailbox) settle(n discovery.Name, id uint64) error {
 		return nil
 	}
 	m.mu.Lock()
-	clients := make([]*client, 0, len(m.clients))
-	for _, c := range m.clients {
-		clients = append(clients, c)
-	}
+	clients := slices.Collect(maps.Values(m.clients))
 	m.mu.Unlock()
 	for _, c := range clients {
 		c.Refresh()

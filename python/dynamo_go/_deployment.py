@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REQUEST, _CANCELLED, _DRAINED, _BEGUN, _ITEM, _ENDED, _CHANGED, _CLOSED = range(1, 9)
 FIRST, LAST, NOTE, KILL = 1, 2, 4, 8
 
-# How often who waits for workers with model cards looks for them: cards have no notices.
+# How often who waits for the first connection to etcd looks whether it is there.
 _LOOK_SECONDS = 0.02
 
 # How long callers may take for what was answered before a worker ended.
@@ -64,7 +64,8 @@ class Deployment:
             config["event_plane"] = event_plane
         self.native = _native.Runtime(json.dumps(config))
         self.first_id: int = json.loads(self.native.info())["id"]
-        self._reached = discovery != "etcd"  # it has been connected, or needs not be
+        self.connected = discovery != "etcd"  # it has been, and what is there was seen; or it needs not be
+        self._looking = False  # somebody looks whether it has
         self._watching: set[asyncio.Task[None]] = set()
         self._parties: dict[int, _Party] = {}
         self._clients: dict[str, _Client] = {}
@@ -88,14 +89,23 @@ class Deployment:
 
     async def reached(self) -> None:
         """Wait until etcd is within reach, the first time only. Raises ``CannotConnect`` once that took too long."""
-        while not self._reached:
+        while not self.connected:
+            if self._looking:
+                await self._change()
+                continue
             self.check()
             info = json.loads(self.native.info())
             if "error" in info:
                 raise CannotConnect(info["error"])
-            self._reached = info["connected"]
-            if not self._reached:
+            self.connected = info["connected"]
+            if self.connected:
+                return
+            self._looking = True
+            try:
                 await asyncio.sleep(_LOOK_SECONDS)
+            finally:
+                self._looking = False
+                self.wake()
 
     def _watch(self, instance: Instance) -> None:
         """End a worker that etcd cannot be told of."""
@@ -144,7 +154,7 @@ class Deployment:
         self._services[instance] = service
         self._parties[service] = _Service(self, service, instance)
         self._changed(instance.path)
-        if not self._reached:
+        if not self.connected:
             self._watch(instance)
 
     def serves(self, path: str, worker_id: int) -> bool:
@@ -229,27 +239,32 @@ class Deployment:
         """Wait until a path has an instance, and give the ids of all."""
         await self.reached()
         while not (ids := list(self.instances(path))):
-            self.check()
-            waiter = self.loop.create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
+            await self._change()
         return ids
 
+    async def _change(self) -> None:
+        """Wait until something may have changed of some client's path: its instances, or the workers of a router."""
+        self.check()
+        waiter = self.loop.create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
     def wake(self) -> None:
-        """Have those that wait for instances look again."""
+        """Have those that wait for instances or workers look again."""
         for waiter in tuple(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait_for_workers(self, router: Router, count: int) -> None:
-        """Wait until a router has so many workers."""
+    async def wait_for_workers(self, router: Router, path: str, count: int) -> None:
+        """Wait until etcd is within reach, and a path's router has so many workers."""
         await self.reached()
-        while len(router.workers()) < count:
-            self.check()
-            await asyncio.sleep(_LOOK_SECONDS)
+        if count > 0:
+            self._client(path)  # hears of them
+            while len(router.workers()) < count:
+                await self._change()
 
     def start(self, number: int, buffer_size: int, watcher: Watcher, context: Context | None = None) -> RemoteCall:
         """Follow a call that was submitted."""

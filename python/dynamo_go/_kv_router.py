@@ -71,7 +71,8 @@ class KvRouter:
         session_affinity_mode: "hard" or "soft", as in :class:`Router`.
         max_bytes: bounds the memory of what is known of the workers' blocks, as in :class:`Router`.
 
-    With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, awaiting waits once for so many workers.
+    With "etcd", what is asked first waits until etcd has told which workers there are (``CannotConnect`` if it cannot be
+    reached in time). With ``DYN_ROUTER_MIN_INITIAL_WORKERS`` in the environment, it waits once for so many workers.
 
     Where it differs from Dynamo 1.6.1: errors are typed; :meth:`free` and :meth:`mark_prefill_complete` give None, not the
     empty tuple; overrides act, and unknown ones are errors; `dp_rank` without `worker_id` pins; a worker needs no model
@@ -112,7 +113,8 @@ class KvRouter:
         if self._hub.closed:
             raise Closed("the runtime is shut down")
         self._path = endpoint._path
-        self._min_workers = _from_environment(_MIN_WORKERS_VARIABLE, 0)
+        self._min_workers = max(_from_environment(_MIN_WORKERS_VARIABLE, 0), 0)
+        self._early = self._min_workers > 0 or not self._hub.connected  # what is asked now may have to wait
         config = KvRouterConfig() if kv_router_config is None else kv_router_config
         self._router = _EndpointRouter(
             self._hub,
@@ -384,7 +386,7 @@ class KvRouter:
             WorkerNotFound, NoWorkers, Overloaded, QueueLimitExceeded, Timeout, DuplicateRequest, SessionMoved, Closed: when
                 awaited.
         """
-        if self._min_workers > 0 and self._too_few_workers():
+        if self._early and self._too_early():
             _check_id(request_id)
             shared = None if shared_ranges is None else list(shared_ranges)
             again: dict[str, Any] = {"session_id": session_id, "priority_jump": priority_jump, "shared_ranges": shared}
@@ -416,7 +418,7 @@ class KvRouter:
                 timeout=timeout,
                 **again,
             )
-            return self._when_enough(do, probe)
+            return self._when_known(do, probe)
         loop = self._loop
         if get_running_loop() is not loop:
             self._check_loop()
@@ -580,6 +582,7 @@ class KvRouter:
             self._closed = True
             self._waits.close()
             self._router.close()
+            self._hub.wake()
 
     async def aclose(self) -> None:
         """Close, from ``async`` code."""
@@ -633,21 +636,21 @@ class KvRouter:
     def _answer_with_workers(
         self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any]
     ) -> asyncio.Future[T]:
-        """Do as :meth:`_answer`, once the workers are there that the environment asks for."""
-        if self._min_workers > 0 and self._too_few_workers():
-            return self._when_enough(do, probe)
+        """Do as :meth:`_answer`, once etcd has told what is there, and the workers are that the environment asks for."""
+        if self._early and self._too_early():
+            return self._when_known(do, probe)
         return self._answer(do)
 
-    def _too_few_workers(self) -> bool:
-        """Whether workers are still waited for; once they have come it is over."""
+    def _too_early(self) -> bool:
+        """Whether the deployment is not known yet, or too few workers are; once it is it is over."""
         self._check_loop()
-        if len(self._router.workers()) < self._min_workers:
-            return True
-        self._min_workers = 0
-        return False
+        if self._closed:
+            return False
+        self._early = not self._hub.connected or len(self._router.workers()) < self._min_workers
+        return self._early
 
-    def _when_enough(self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any]) -> asyncio.Future[T]:
-        """Wait for the workers; the probe finds what is wrong with the arguments meanwhile."""
+    def _when_known(self, do: Callable[[], T | asyncio.Future[T]], probe: Callable[[], Any]) -> asyncio.Future[T]:
+        """Wait for the deployment; the probe finds what is wrong with the arguments meanwhile."""
         try:
             probe()
         except _ARGUMENT_ERRORS:
@@ -658,9 +661,9 @@ class KvRouter:
 
     async def _answer_later(self, do: Callable[[], T | asyncio.Future[T]]) -> T:
         self._check_open()
-        await self._hub.wait_for_workers(self._router, self._min_workers)
+        await self._hub.wait_for_workers(self._router, self._path, self._min_workers)
         self._check_open()
-        self._min_workers = 0
+        self._early = False
         result = do()
         return await result if asyncio.isfuture(result) else result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -50,11 +51,11 @@ class DistributedRuntime:
 
     Args:
         event_loop: the loop that everything runs on.
-        discovery_backend: "file", "etcd" or "mem".
-        request_plane: "tcp" or "nats".
+        discovery_backend: "file", "etcd" or "mem"; None: ``DYN_DISCOVERY_BACKEND``, or "file". (Dynamo needs it, and the next.)
+        request_plane: "tcp" or "nats"; None: ``DYN_REQUEST_PLANE``, or "tcp".
         enable_nats: without effect: the planes decide.
         event_plane: "zmq" or "nats"; None: ``DYN_EVENT_PLANE``, or "zmq".
-        response_plane: None or "tcp".
+        response_plane: "tcp"; None: ``DYN_RESPONSE_PLANE``, or "tcp".
 
     With "nats", ``NATS_SERVER`` names the server, and ``NATS_AUTH_*`` and ``NATS_TLS_*`` how to be let in. It is connected to in
     the background: a request waits for it, for at most 30 s.
@@ -68,8 +69,8 @@ class DistributedRuntime:
     def __init__(
         self,
         event_loop: asyncio.AbstractEventLoop,
-        discovery_backend: str,
-        request_plane: str,
+        discovery_backend: str | None = None,
+        request_plane: str | None = None,
         enable_nats: bool | None = None,
         *,
         event_plane: str | None = None,
@@ -77,10 +78,10 @@ class DistributedRuntime:
     ) -> None:
         if not isinstance(event_loop, asyncio.AbstractEventLoop):
             raise TypeError(f"event_loop: expected an event loop, got {type(event_loop).__name__}")
-        _check_plane("discovery_backend", discovery_backend)
-        _check_plane("request_plane", request_plane)
-        _check_plane("event_plane", "zmq" if event_plane is None else event_plane)
-        _check_plane("response_plane", "tcp" if response_plane is None else response_plane)
+        discovery_backend = _chosen("discovery_backend", discovery_backend, "DYN_DISCOVERY_BACKEND", "file")
+        request_plane = _chosen("request_plane", request_plane, "DYN_REQUEST_PLANE", "tcp")
+        event_plane = _chosen("event_plane", event_plane, "DYN_EVENT_PLANE", "zmq")
+        _chosen("response_plane", response_plane, "DYN_RESPONSE_PLANE", "tcp")
         self._hub = Deployment(event_loop, discovery_backend, request_plane, event_plane)
         self._first_id = self._hub.first_id
         self._lock = threading.Lock()  # guards what follows
@@ -347,14 +348,22 @@ class _Annotate(_Plain):
         return Annotated(None, error)
 
 
-def _check_plane(argument: str, value: object) -> None:
+def _chosen(argument: str, value: object, variable: str, default: str) -> str:
+    """Give a back-end: the one that was asked for, else that of the environment, else the default."""
     existing, elsewhere, complaint = _PLANES[argument]
+    said = argument
+    if value is None:
+        said, value = variable, os.environ.get(variable, "").strip().lower() or default
     if not isinstance(value, str):
         raise TypeError(f"{argument}: expected str, got {type(value).__name__}")
     if value in elsewhere:
-        raise NotImplementedError(f"{argument}={value!r} is not implemented: only {_listed(existing)} exists")
+        raise NotImplementedError(f"{said}={value!r} is not implemented: only {_listed(existing)} exists")
     if value not in existing:
-        raise InvalidArgument(f"{complaint.format(value[:80])}. Valid values: {_listed((*existing, *elsewhere))}")
+        source = f"{variable}: " if said == variable else ""
+        raise InvalidArgument(
+            f"{source}{complaint.format(value[:80])}. Valid values: {_listed((*existing, *elsewhere))}"
+        )
+    return value
 
 
 def _listed(words: tuple[str, ...]) -> str:

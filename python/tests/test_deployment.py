@@ -641,3 +641,24 @@ def test_a_runtime_that_ended_keeps_no_descriptor(tmp_path: Path, monkeypatch: p
     after = len(os.listdir("/proc/self/fd"))
     loop.close()
     assert after - before < 10
+
+
+def test_workers_are_waited_for_until_they_have_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks now and then: whoever waits is told, also of what a client does not see."""
+    monkeypatch.setenv("DYN_ROUTER_MIN_INITIAL_WORKERS", "1")
+
+    async def main() -> None:
+        runtime, other = join(), join()
+        router = KvRouter(runtime.endpoint(PATH), BLOCK, KvRouterConfig())
+        best = router.best_worker(PROMPT)
+        worker = Worker(other)
+        worker.served = worker.endpoint.serve_endpoint(worker.handle)
+        client = await runtime.endpoint(PATH).client()
+        assert await client.wait_for_instances() == [worker.id]
+        assert not best.done()
+        await register_model(ModelInput.Tokens, ModelType.Completions, worker.endpoint, "m", kv_cache_block_size=BLOCK)
+        assert (await best)[0] == worker.id
+        other.shutdown()
+        runtime.shutdown()
+
+    run(main())

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +11,7 @@ from typing import Any
 
 import pytest
 from kit import BLOCK, PATH, echo, run
+from servers import Etcd, free_port
 
 from dynamo_go import (
     CannotConnect,
@@ -27,51 +24,6 @@ from dynamo_go import (
     ModelType,
     register_model,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-class Etcd:
-    """A server of one member, whose data outlives its process."""
-
-    def __init__(self, data: Path) -> None:
-        program = ROOT / "build" / "servers" / "etcd"
-        assert program.exists(), "there is no etcd: use ./build.sh servers"
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        peers = f"http://127.0.0.1:{free_port()}"
-        self._command = [
-            *(str(program), "--data-dir", str(data), "--name=test", "--log-level=error", "--unsafe-no-fsync"),
-            *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
-            *(
-                "--listen-peer-urls",
-                peers,
-                "--initial-advertise-peer-urls",
-                peers,
-                "--initial-cluster",
-                f"test={peers}",
-            ),
-            *("--heartbeat-interval=20", "--election-timeout=200"),
-        ]
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
-                return
-            assert self._process.poll() is None and time.monotonic() < deadline, "etcd does not start"
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
 
 
 @pytest.fixture

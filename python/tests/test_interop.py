@@ -14,12 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import Etcd
 
 import dynamo_go
 
@@ -52,7 +53,16 @@ def with_ours(text: str) -> str:
 class Peer:
     """A program that tells what happens in lines of JSON."""
 
-    def __init__(self, place: Path, python: Path | str, name: str, ours: bool, uvloop: bool, *arguments: str) -> None:
+    def __init__(
+        self,
+        place: Path,
+        python: Path | str,
+        name: str,
+        ours: bool,
+        uvloop: bool,
+        *arguments: str,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         text = (SCRIPTS / f"{name}.py").read_text()
         if ours:
             text = with_ours(text)
@@ -61,6 +71,7 @@ class Peer:
         script = place / f"{name}-{time.monotonic_ns()}.py"
         script.write_text(text)
         environment = {**os.environ, "DYN_FILE_KV": str(place / "store"), "DYN_LOG": "warn", "PLANES": "file tcp zmq"}
+        environment.update(variables or {})
         for variable in ("DYN_TCP_RPC_HOST", "DYN_EVENT_PLANE_HOST"):
             environment[variable] = "127.0.0.1"
         if ours:
@@ -189,3 +200,40 @@ CASES = [
 def test_with_dynamos_own(release: str, our: str, uvloop: bool, tmp_path: Path) -> None:
     with pair(tmp_path, releases()[release], our, uvloop) as (router, worker):
         work_together(router, worker, says_why=release >= "1.6")
+
+
+@pytest.mark.skipif(not CASES, reason="no release of Dynamo in DGO_TEST_DYNAMO: use ./build.sh interop")
+def test_dynamos_router_of_a_mock_worker_in_etcd(tmp_path: Path) -> None:
+    """The command finds Dynamo's own router where a deployment of several machines does."""
+    _, python = max(releases().items())
+    etcd = Etcd(tmp_path / "etcd")
+    etcd.start()
+    variables = {"ETCD_ENDPOINTS": etcd.url, "PLANES": "etcd tcp zmq"}
+    here = dict.fromkeys(("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST"), "127.0.0.1")
+    command = [sys.executable, "-m", "dynamo_go", "worker", "--mocker", "--endpoint", PATH, "--speedup", "100"]
+    worker = subprocess.Popen(
+        [*command, "--discovery-backend", "etcd"], env={**os.environ, **here, **variables}, stdout=subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    try:
+        me = json.loads(worker.stdout.readline())
+        router = Peer(tmp_path, python, "router", False, True, PATH, str(me["block_size"]), variables=variables)
+        try:
+            router.find(lambda line: line.get("ready") is True)
+            until(lambda: router.ask("instances")["ids"] == [me["worker_id"]])
+            until(lambda: len(router.ask("loads", tokens=[])["rows"]) == 1)
+            blocks = 8
+            for n in range(20):
+                tokens = [*range(blocks * me["block_size"]), n]
+                answer = router.ask("generate", tokens=tokens, model=me["model"])
+                assert answer["error"] is None and answer["items"][-1]["finish_reason"] == "length"
+                until(lambda: router.ask("best", tokens=tokens)["overlap"] == blocks)  # noqa: B023
+            worker.send_signal(signal.SIGTERM)
+            until(lambda: router.ask("instances")["ids"] == [])
+        finally:
+            router.end()
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        etcd.kill()

@@ -1,18 +1,16 @@
-"""Both planes over a NATS server, discovery in a directory and in etcd: workers and routers of one loop, and the example of Dynamo's documentation."""
+"""Both planes over a NATS server, discovery in a directory and in etcd: workers and routers of one loop, and what Dynamo's documentation begins with."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-import socket
 import subprocess
-import time
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import Etcd, nats
 
 from dynamo_go import (
     DistributedRuntime,
@@ -24,53 +22,24 @@ from dynamo_go import (
     register_model,
 )
 
-SERVERS = Path(__file__).parents[2] / "build" / "servers"
 BLOCK = 16
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-@contextlib.contextmanager
-def serving(port: int, *command: str) -> Iterator[None]:
-    """Run a server until the block ends."""
-    path = SERVERS / command[0]
-    assert path.exists(), f"{path} is not there: ./build.sh servers"
-    with subprocess.Popen([str(path), *command[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            for _ in range(600):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                time.sleep(0.05)
-            yield
-        finally:
-            process.kill()
 
 
 @pytest.fixture(params=["file", "etcd"])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    port = free_port()
-    monkeypatch.setenv("NATS_SERVER", f"nats://127.0.0.1:{port}")
     monkeypatch.setenv("DYN_FILE_KV", str(tmp_path))
-    for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST"):
+    for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST"):
         monkeypatch.setenv(name, "127.0.0.1")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(serving(port, "nats-server", "-a", "127.0.0.1", "-p", str(port)))
-        if request.param == "etcd":
-            client, peer = free_port(), free_port()
-            url, other = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-            monkeypatch.setenv("ETCD_ENDPOINTS", url)
-            stack.enter_context(
-                serving(
-                    client, "etcd", "--data-dir", str(tmp_path / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url,
-                    "--listen-peer-urls", other, "--initial-advertise-peer-urls", other, "--initial-cluster", f"default={other}", "--unsafe-no-fsync",
-                )
-            )  # fmt: skip
-        yield request.param
-        shutil.rmtree(tmp_path / "etcd", ignore_errors=True)
+    with nats() as address:
+        monkeypatch.setenv("NATS_SERVER", address)
+        if request.param == "file":
+            yield "file"
+            return
+        etcd = Etcd(tmp_path / "etcd")
+        etcd.start()
+        monkeypatch.setenv("ETCD_ENDPOINTS", etcd.url)
+        yield "etcd"
+        etcd.kill()
 
 
 def test_worker_and_router_over_nats(deployment: str) -> None:
@@ -97,7 +66,6 @@ def test_worker_and_router_over_nats(deployment: str) -> None:
         )
         endpoint.serve_endpoint(generate)
 
-        # The example of Dynamo's documentation.
         runtime = DistributedRuntime(loop, deployment, "nats", event_plane="nats")
         router = KvRouter(runtime.endpoint("ns.backend.generate"), BLOCK, KvRouterConfig())
         client = await runtime.endpoint("ns.backend.generate").client()
@@ -121,3 +89,62 @@ def test_worker_and_router_over_nats(deployment: str) -> None:
         worker.shutdown()
 
     asyncio.run(main())
+
+
+# What the documentation of Dynamo's KvRouter shows first: nothing waits for anything but the answer.
+PROGRAM = """
+import asyncio
+{imports}
+
+async def route():
+    runtime = DistributedRuntime(asyncio.get_running_loop(), "etcd", "nats")
+    router = KvRouter(
+        endpoint=runtime.endpoint("dynamo.backend.generate"), block_size=16, kv_router_config=KvRouterConfig()
+    )
+    stream = await router.generate(
+        token_ids=list(range(1, 11)),
+        model="a-model",
+        stop_conditions={{"max_tokens": 20, "ignore_eos": True}},
+        sampling_options={{"temperature": 0.7, "top_p": 0.9}},
+        router_config_override={{"overlap_score_credit": 1.0, "router_temperature": 0.5}},
+    )
+    tokens = []
+    async for item in stream:
+        tokens.extend(item["token_ids"])
+    print(len(tokens), "tokens")
+
+asyncio.run(route())
+"""
+IMPORTS = {
+    "dynamo_go": "from dynamo_go import DistributedRuntime, KvRouter, KvRouterConfig",
+    "compat": "from dynamo_go.compat.llm import KvRouter, KvRouterConfig\n"
+    "from dynamo_go.compat.runtime import DistributedRuntime",
+}
+
+
+@pytest.mark.parametrize("deployment", ["etcd"], indirect=True)
+def test_program_that_asks_at_once(deployment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_DISCOVERY_BACKEND", deployment)
+    monkeypatch.setenv("DYN_REQUEST_PLANE", "nats")
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "dynamo_go", "worker", "--mocker", "--endpoint", "dynamo.backend.generate"],
+        stdout=subprocess.DEVNULL,
+    )
+
+    async def joined() -> None:
+        runtime = DistributedRuntime(asyncio.get_running_loop())  # the environment says where
+        router = KvRouter(runtime.endpoint("dynamo.backend.generate"), BLOCK, KvRouterConfig())
+        while not await router.get_potential_loads([]):
+            await asyncio.sleep(0.01)
+        runtime.shutdown()
+
+    try:
+        asyncio.run(asyncio.wait_for(joined(), 60))
+        for imports in IMPORTS.values():
+            done = subprocess.run(
+                [sys.executable, "-c", PROGRAM.format(imports=imports)], capture_output=True, text=True, timeout=60
+            )
+            assert done.stdout == "20 tokens\n", done.stderr
+    finally:
+        worker.kill()
+        worker.wait()

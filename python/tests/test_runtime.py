@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +82,8 @@ async def register(endpoint: Any, block_size: int | None = None, **attributes: A
         (("mem", "tcp"), {"response_plane": "bogus"}, InvalidArgument, "Invalid response_plane value 'bogus'"),
         (("kubernetes", "tcp"), {}, NotImplementedError, "discovery_backend='kubernetes'.*'mem'"),
         (("mem", "tcp"), {"response_plane": "quic"}, NotImplementedError, "response_plane='quic'.*'tcp'"),
-        ((None, "tcp"), {}, TypeError, "discovery_backend"),
+        ((7, "tcp"), {}, TypeError, "discovery_backend"),
+        (("mem", 7), {}, TypeError, "request_plane"),
     ],
 )
 def test_back_ends(arguments: Any, keywords: Any, kind: type[Exception], message: str) -> None:
@@ -93,6 +95,38 @@ def test_back_ends(arguments: Any, keywords: Any, kind: type[Exception], message
         with pytest.raises(TypeError, match="event_loop"):
             DistributedRuntime(None, "mem", "tcp")  # type: ignore[arg-type]
 
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "kind", "message"),
+    [
+        (
+            "DYN_DISCOVERY_BACKEND",
+            "bogus",
+            InvalidArgument,
+            "DYN_DISCOVERY_BACKEND: Unknown key-value store type 'bogus'",
+        ),
+        ("DYN_DISCOVERY_BACKEND", "kubernetes", NotImplementedError, "DYN_DISCOVERY_BACKEND='kubernetes'"),
+        ("DYN_REQUEST_PLANE", "bogus", InvalidArgument, "DYN_REQUEST_PLANE: Invalid request plane mode: 'bogus'"),
+        ("DYN_EVENT_PLANE", "bogus", InvalidArgument, "DYN_EVENT_PLANE: Invalid event_plane value 'bogus'"),
+        ("DYN_RESPONSE_PLANE", "quic", NotImplementedError, "DYN_RESPONSE_PLANE='quic'"),
+    ],
+)
+def test_back_ends_of_the_environment(
+    variable: str, value: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(kind, match=message):
+            DistributedRuntime(loop)
+        monkeypatch.setenv(variable, "")
+        monkeypatch.setenv("DYN_FILE_KV", str(tmp_path))
+        DistributedRuntime(loop).shutdown()
+
+    monkeypatch.setenv("DYN_DISCOVERY_BACKEND", "mem")
+    monkeypatch.setenv("DYN_EVENT_PLANE", " ZMQ ")
+    monkeypatch.setenv(variable, value)
     run(main())
 
 

@@ -63,7 +63,7 @@ async def runtime(endpoint: Endpoint) -> None:
     served = KvEventPublisher("tcp://*:5557", 7, 16, query_endpoint="tcp://*:7557", zmq_endpoint="tcp://engine:5557")
     assert_type(served.info(), dict[str, Any])
     KvEventPublisher(5)  # type: ignore[arg-type]
-    DistributedRuntime("mem", "tcp")  # type: ignore[call-arg, arg-type]
+    DistributedRuntime("mem", "tcp")  # type: ignore[arg-type]
 
 
 async def routed(endpoint: Endpoint, tokens: list[int]) -> None:
