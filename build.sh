@@ -362,7 +362,9 @@ cmd_soak() {
 	DGO_SOAK_ETCD_OUTAGE=20s DGO_SOAK_CHURN=60s go test -count=1 -v -timeout 30m -run 'WithoutEtcd|ComeAndGo' ./core/kvrouter
 	step "an engine that is gone for a minute"
 	DGO_SOAK_OUTAGE=60s go test -count=1 -run ComesBack ./core/feed
+	step "500 streams while one engine is killed and one added every 10 s, for a minute: by the library, and through the HTTP endpoint"
 	DGO_SOAK_STREAMS_SECONDS=60 go test -count=1 -v -run StreamsWhileEnginesDie ./core/fleet
+	DGO_SOAK_STREAMS_SECONDS=60 go test -count=1 -v -run StreamsWhileEnginesAreKilled ./core/serve
 	step "C programs with the address sanitizer; 32 threads for a minute with the thread sanitizer"
 	ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1:handle_segv=0:handle_sigbus=0 DGO_SANITIZE=address \
 		go test -count=1 -run 'TestCPrograms|TestHostileCalls' ./capi

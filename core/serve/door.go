@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -197,8 +196,23 @@ func (v *visitor) Close() error {
 
 // rest reads what a client sends that was refused before it had sent all: closed with bytes unread, a connection is reset, and the answer lost.
 func (v *visitor) rest() {
-	const patience, most = time.Second, 64 << 20
-	if v.Conn.(*net.TCPConn).CloseWrite() == nil && v.SetReadDeadline(time.Now().Add(patience)) == nil {
-		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{v.Conn}, most)
+	const silence, length, most = time.Second, 10 * time.Second, 64 << 20
+	if v.Conn.(*net.TCPConn).CloseWrite() != nil {
+		return
+	}
+	b := make([]byte, 32<<10)
+	end := time.Now().Add(length)
+	for total := 0; total < most; {
+		by := time.Now().Add(silence)
+		if by.After(end) {
+			by = end
+		}
+		n, err := 0, v.SetReadDeadline(by)
+		if err == nil {
+			n, err = v.Conn.Read(b)
+		}
+		if total += n; err != nil {
+			return
+		}
 	}
 }

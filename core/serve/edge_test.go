@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -315,5 +316,54 @@ func TestRanksThatNobodyHas(t *testing.T) {
 				parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1]}`, header...))
 			}
 		}
+	}
+}
+
+// TestTextsOfAnySizeAreCounted: a text and its token ids have room within that for bodies, or it goes by load.
+func TestTextsOfAnySizeAreCounted(t *testing.T) {
+	const size = 1 << 20
+	var s *serve.Server
+	var buffered string
+	answers := func(n int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/tokenize" {
+				for line := range strings.Lines(ask(s, "GET", "/metrics", "").text) {
+					if n, is := strings.CutPrefix(line, "dynamo_go_serve_buffered_bytes "); is {
+						buffered = strings.TrimSpace(n)
+					}
+				}
+				fmt.Fprint(w, `{"choices": []}`)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"count": 5, "x": {"tokens": [true]}, "max_model_len": 7, "tokens": [1`+strings.Repeat(", 70000", n-1)+`], "token_strs": null}`)
+		}
+	}
+	text := `{"prompt": "` + strings.Repeat("x", size) + `"}`
+	for _, c := range []struct {
+		ids   int
+		room  int64
+		known bool // to the router
+	}{
+		{size / 4, 4 << 20, true},
+		{size / 4, 3 << 19, false},
+		{2 * size, 16 << 20, false}, // more than there are bytes
+	} {
+		at := fake(t, answers(c.ids))
+		s = start(t, nil, func(cfg *serve.Config) {
+			cfg.Engines, cfg.Limits.BodyBytes, cfg.Limits.BufferedBytes = []string{at, at + ",dp_start=1"}, 5<<18, c.room
+			cfg.Limits.Tokenize = 3600
+		})
+		a := post(s, text)
+		require.NoError(t, a.err)
+		require.Equal(t, 200, a.status, a.text)
+		require.Equal(t, c.known, s.Status().Untokenized == 0, c)
+		n, err := strconv.ParseInt(buffered, 10, 64)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, c.room)
+		if c.known {
+			require.GreaterOrEqual(t, n, int64(size+4*c.ids))
+		}
+		idle(t, s)
 	}
 }

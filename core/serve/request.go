@@ -130,6 +130,9 @@ func (r *request) run(ctx *fasthttp.RequestCtx) error {
 		r.asked = asked{tokens: r.asked.tokens[:0], n: 1} // not JSON, as engines will say
 	}
 	r.tokens = r.asked.tokens
+	if err := r.book(cap(r.body) + tokenBytes*cap(r.tokens)); err != nil {
+		return err
+	}
 	if err := r.place(ctx, &q); err != nil {
 		return err
 	}
@@ -202,10 +205,8 @@ func (r *request) read(ctx *fasthttp.RequestCtx) error {
 		if len(buf) == cap(buf) {
 			// Never much more than what came: what a client promises costs nothing.
 			room := min(max(2*len(buf), min(most, smallBody)), most)
-			if room > smallBody {
-				if err := r.book(room); err != nil {
-					return err
-				}
+			if err := r.book(room); err != nil {
+				return err
 			}
 			buf = grown(buf, room)
 		}
@@ -235,19 +236,27 @@ func (r *request) read(ctx *fasthttp.RequestCtx) error {
 	}
 }
 
-// book counts what this request has in memory, if it is more than before.
+// book counts what this request has in memory, if it is more than before. Errors: a *fault, there is no room.
 func (r *request) book(size int) error {
-	more := int64(size) - r.booked
-	if more <= 0 {
+	if r.reserve(size) {
 		return nil
 	}
-	if most := r.s.cfg.Limits.BufferedBytes; r.s.buffered.Add(more) > most {
-		there := r.s.buffered.Add(-more)
-		r.s.counters.refused.Add(1)
-		return overloaded("%d bytes of requests are in memory, there is no room for %d more of at most %d", there, more, most)
+	r.s.counters.refused.Add(1)
+	return overloaded("%d bytes of requests are in memory, there is no room for more than %d", r.s.buffered.Load(), r.s.cfg.Limits.BufferedBytes)
+}
+
+// reserve counts it, if there is room. What is less than that of a small body is not counted.
+func (r *request) reserve(size int) bool {
+	more := int64(size) - r.booked
+	if more <= 0 || size <= smallBody {
+		return true
+	}
+	if r.s.buffered.Add(more) > r.s.cfg.Limits.BufferedBytes {
+		r.s.buffered.Add(-more)
+		return false
 	}
 	r.booked += more
-	return nil
+	return true
 }
 
 func grown(b []byte, size int) []byte {

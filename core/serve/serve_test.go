@@ -18,7 +18,12 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/serve"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	if isEngine() {
+		return
+	}
+	leaktest.Main(m)
+}
 
 // patience bounds a wait for something that happens soon.
 const patience = 20 * time.Second

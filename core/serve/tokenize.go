@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +16,9 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/engine"
 	"github.com/dynamo-go/dynamo-go/core/stream"
 )
+
+// tokenBytes is the size of a block.Token.
+const tokenBytes = 4
 
 var errTokens = errors.New("no token ids")
 
@@ -63,62 +68,119 @@ func (r *request) askOne(e *engine.Engine) error {
 	if err := r.side.Send(e, r.head, r.body); err != nil {
 		return err
 	}
-	most := 8*r.s.cfg.Limits.BodyBytes + 4096 // an id a byte
-	if r.side.Length() > int64(most) {
-		return fmt.Errorf("%w: /tokenize of %s gives %d bytes", errTokens, e.URL(), r.side.Length())
+	if status := r.side.Status(); status != http.StatusOK {
+		n, _ := r.side.Read(r.piece[:firstPiece]) // what it says of that is for the log alone
+		return &engine.StatusError{Code: status, Message: fmt.Sprintf("%.200s", r.piece[:n])}
 	}
-	text := r.held[:0]
+	list := tokenList{ids: r.tokens[:0], front: r.held[:0]}
+	defer func() { r.held = list.front[:0] }()
 	for {
-		if len(text) == cap(text) {
-			text = append(make([]byte, 0, min(max(2*cap(text), 16<<10), most+1)), text...)
+		n, err := r.side.Read(r.piece[:firstPiece])
+		if !list.add(r.piece[:n], r.grow) {
+			return fmt.Errorf("%w: /tokenize of %s: %s", errTokens, e.URL(), list.fault)
 		}
-		n, err := r.side.Read(text[len(text):cap(text)])
-		if text = text[:len(text)+n]; err == io.EOF {
-			break
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			continue
+		case err != io.EOF:
 			return err
+		case !list.complete:
+			return fmt.Errorf("%w: /tokenize of %s gives %.200q", errTokens, e.URL(), list.front)
 		}
-		if len(text) > most {
-			return fmt.Errorf("%w: /tokenize of %s gives more than %d bytes", errTokens, e.URL(), most)
-		}
+		r.tokens = list.ids
+		return nil
 	}
-	r.held = text[:0]
-	if status := r.side.Status(); status != 200 {
-		return &engine.StatusError{Code: status, Message: fmt.Sprintf("%.200s", text)}
-	}
-	var ok bool
-	if r.tokens, ok = tokensOf(text, r.tokens); !ok {
-		return fmt.Errorf("%w: /tokenize of %s gives %.200q", errTokens, e.URL(), text)
-	}
-	return nil
 }
 
-// tokensOf reads the ids of an answer of /tokenize.
-func tokensOf(answer []byte, room []block.Token) ([]block.Token, bool) {
-	s := scanner{data: answer}
-	tokens, found := room[:0], false
+// grow makes room for more ids, if there is any: one for each byte of the request, and what a template adds, is what a tokeniser can give.
+func (r *request) grow(ids []block.Token) ([]block.Token, bool) {
+	const template = 64 << 10
+	room := min(max(2*cap(ids), 4<<10), len(r.body)+template)
+	if room <= len(ids) || !r.reserve(cap(r.body)+tokenBytes*room) {
+		return ids, false
+	}
+	return append(make([]block.Token, 0, room), ids...), true
+}
+
+// tokenList reads an answer of /tokenize as it comes, and keeps no more of it than the ids.
+type tokenList struct {
+	ids      []block.Token
+	front    []byte // what comes before the list
+	inside   bool   // the list began
+	complete bool   // and ended; what follows does not matter
+	digits   int    // of the id that comes
+	value    uint64
+	comma    bool // was last, or nothing
+	fault    string
+}
+
+// add reads what came. grow gives the ids more room.
+func (l *tokenList) add(piece []byte, grow func([]block.Token) ([]block.Token, bool)) bool {
+	const longest = 64 << 10 // of the front
+	if !l.inside {
+		l.front = append(l.front, piece...)
+		at := listBegins(l.front)
+		if at < 0 {
+			l.fault = "no list of tokens"
+			return len(l.front) < longest
+		}
+		l.inside, l.comma, piece = true, true, l.front[at:]
+	}
+	for i := 0; i < len(piece) && !l.complete; i++ {
+		c := piece[i]
+		if c-'0' <= 9 {
+			l.value = l.value*10 + uint64(c-'0')
+			if l.digits++; l.digits > 10 || l.value > math.MaxUint32 {
+				l.fault = "an id that is none"
+				return false
+			}
+			continue
+		}
+		if l.digits > 0 {
+			if len(l.ids) == cap(l.ids) {
+				var ok bool
+				if l.ids, ok = grow(l.ids); !ok {
+					l.fault = "more ids than there is room for"
+					return false
+				}
+			}
+			if !l.comma {
+				l.fault = "no comma between ids"
+				return false
+			}
+			l.ids = append(l.ids, block.Token(l.value))
+			l.value, l.digits, l.comma = 0, 0, false
+		}
+		switch {
+		case c == ' ' || c == '\n' || c == '\t' || c == '\r':
+		case c == ',' && !l.comma:
+			l.comma = true
+		case c == ']' && (!l.comma || len(l.ids) == 0):
+			l.complete = true
+		default:
+			l.fault = "an id that is none"
+			return false
+		}
+	}
+	return true
+}
+
+// listBegins gives where the elements of the member "tokens" of an object begin; -1 if that has not come.
+func listBegins(text []byte) int {
+	s := scanner{data: text}
 	if !s.open('{') {
-		return tokens, false
+		return -1
 	}
 	for first := true; ; first = false {
 		key, more := s.key(first)
 		if !more {
-			return tokens, found && !s.bad
+			return -1
 		}
-		if string(key) != "tokens" {
-			s.value()
-			continue
+		if string(key) == "tokens" && s.peek() == '[' {
+			return s.at + 1
 		}
-		if s.peek() != '[' {
-			return tokens, false
-		}
-		start := s.at
-		if found = s.ids(&tokens); !found {
-			s.at = start
-			if v := s.value(); len(v) == 2 { // of an empty text
-				found = true
-			}
+		if s.value(); s.bad {
+			return -1
 		}
 	}
 }
@@ -145,6 +207,10 @@ func (t *texts) ask(r *request) error {
 	if !json.Valid(r.asked.text) { // it would spoil the item
 		return errTokens
 	}
+	size := len(r.asked.text) + 40
+	if !r.reserve(cap(r.body) + size) {
+		return errTokens
+	}
 	ctx, cancel := context.WithTimeout(r.life, t.timeout)
 	defer cancel()
 	answer := make(chan []block.Token, 1)
@@ -158,7 +224,7 @@ func (t *texts) ask(r *request) error {
 		delete(t.waiting, id)
 		t.mu.Unlock()
 	}()
-	item := strconv.AppendUint(append(make([]byte, 0, len(r.asked.text)+40), `{"id":`...), id, 10)
+	item := strconv.AppendUint(append(make([]byte, 0, size), `{"id":`...), id, 10)
 	item = append(append(append(item, `,"text":`...), r.asked.text...), '}')
 	if err := t.queue.Send(ctx, item); err != nil {
 		return err
@@ -168,7 +234,10 @@ func (t *texts) ask(r *request) error {
 		if tokens == nil {
 			return errTokens
 		}
-		r.tokens = append(r.tokens[:0], tokens...)
+		if !r.reserve(cap(r.body) + size + tokenBytes*cap(tokens)) {
+			return errTokens
+		}
+		r.tokens = tokens // a copy already
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w from the host: %w", errTokens, ctx.Err())
