@@ -184,10 +184,16 @@ func TestNamesAndTypesAreGood(t *testing.T) {
 }
 
 func TestManyRanksMakeFewRows(t *testing.T) {
-	const workers, ranks, most = 10, 10_000, 100
+	for _, workers := range []uint64{10, 10_000} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) { manyRanks(t, workers) })
+	}
+}
+
+func manyRanks(t *testing.T, workers uint64) {
+	const ranks, most = 10_000, 100
 	r := newRouter(t)
-	for id := range uint64(workers) {
-		require.NoError(t, r.AddWorker(router.Worker{ID: id, DPSize: ranks / workers}))
+	for id := range workers {
+		require.NoError(t, r.AddWorker(router.Worker{ID: id, DPSize: uint32(ranks / workers)}))
 	}
 	for i := range 500 {
 		require.NoError(t, decide(t, r, fmt.Sprint(i), tokens(8+i)))
@@ -217,6 +223,8 @@ func TestManyRanksMakeFewRows(t *testing.T) {
 	}
 	require.Equal(t, want, got, "sums over all rows are those over all ranks")
 	require.Contains(t, rows, `dynamo_component_router_worker_registered{dp_rank="",router_worker_id="other",worker_type="decode"}`)
+	unasked := values(t, text(t, newExporter(t, r, metrics.Options{})))
+	require.Less(t, len(unasked), 10*(metrics.DefaultMaxRanks+1)+200, "without a word of it there is a bound, too")
 	exactly := values(t, text(t, newExporter(t, r, metrics.Options{MaxRanks: ranks})))
 	require.NotContains(t, strings.Join(slices.Collect(maps.Keys(exactly)), " "), `"other",worker_type`, "as many as fit need no such row")
 }

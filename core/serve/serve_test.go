@@ -8,9 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
@@ -156,6 +159,40 @@ func TestActualHitsAreRecorded(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// https://github.com/ai-dynamo/dynamo/pull/6253: a burst spreads over equal engines that have not answered yet.
+func TestConcurrentRequestsSpread(t *testing.T) {
+	const engines, requests = 8, 64
+	var asked [engines]atomic.Int64
+	var all atomic.Int64
+	answer := make(chan struct{})
+	s := start(t, nil, func(c *serve.Config) {
+		for i := range engines {
+			c.Engines = append(c.Engines, fake(t, func(w http.ResponseWriter, _ *http.Request) {
+				asked[i].Add(1)
+				if all.Add(1) == requests {
+					close(answer)
+				}
+				<-answer
+				fmt.Fprint(w, `{"choices":[{"text":"a"}]}`)
+			}))
+		}
+	})
+	var clients sync.WaitGroup
+	for i := range requests {
+		clients.Go(func() {
+			a := post(s, fmt.Sprintf(`{"prompt": %s, "max_tokens": 1}`, ids(1000*i, 40)))
+			assert.NoError(t, a.err)
+			assert.Equal(t, 200, a.status, a.text)
+		})
+	}
+	clients.Wait()
+	for i := range asked {
+		n := asked[i].Load()
+		require.True(t, n >= 7 && n <= 9, "engine %d was asked %d times", i, n)
+	}
+	idle(t, s)
+}
 
 // events splits a stream that ended well.
 func events(t *testing.T, text string) (all []completion) {

@@ -1,4 +1,4 @@
-"""The same decisions and the same loads as Dynamo's own selection service, in 2,000 random situations."""
+"""The same decisions and the same loads as Dynamo's own selection service, in 2,000 random situations, configured by the same environment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,25 @@ import pytest
 import zmq
 from kit import wheel
 
-from dynamo_go import Router, compute_block_hash_for_seq
+from dynamo_go import KvRouterConfig, Router, compute_block_hash_for_seq
 
 PEER = Path(__file__).resolve().parents[2] / "testdata" / "peers" / "selection_service" / "serve.py"
 BLOCK = 4
 MODEL = "m"
 FLEETS, STEPS = 20, 100
+# What both read from the environment, a fleet each in turn. Of DYN_ROUTER_TRACK_ACTIVE_BLOCKS the service takes no notice.
+ENVIRONMENTS: list[dict[str, str]] = [
+    {},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT": "0.5"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT": "1.75", "DYN_ROUTER_PREFILL_LOAD_SCALE": "2"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY": "0.5"},
+    {"DYN_ROUTER_PREFILL_LOAD_SCALE": "0.25", "DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT": "0.5"},
+    {"DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT": "8"},
+    {"DYN_ROUTER_TRACK_PREFILL_TOKENS": "false"},
+    {"DYN_ROUTER_ASSUME_KV_REUSE": "0"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT": "3"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT": "0"},
+]
 RANKS = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1)]
 
 Rank = tuple[int, int]
@@ -82,16 +95,16 @@ def free_ports() -> tuple[int, int]:
 class Fleet:
     """Workers that both routers know, their engines' publishers, and what was booked."""
 
-    def __init__(self, service: Service, rng: random.Random) -> None:
+    def __init__(self, service: Service, rng: random.Random, environment: dict[str, str]) -> None:
         self.service, self.rng = service, rng
-        self.router = Router(BLOCK)
+        self.router = Router(BLOCK, KvRouterConfig())
         self.context = zmq.Context()
         self.sockets: dict[Rank, zmq.Socket[bytes]] = {}
         self.published: dict[Rank, int] = dict.fromkeys(RANKS, 0)
         self.held: dict[Rank, set[tuple[int, ...]]] = {rank: set() for rank in RANKS}
         self.booked: dict[str, bool] = {}  # whether its prefill is over
         self.count = 0
-        service("restart")
+        service("restart", environment)
         for worker_id in sorted({worker_id for worker_id, _ in RANKS}):
             ports = free_ports()
             size = sum(worker == worker_id for worker, _ in RANKS)
@@ -229,9 +242,14 @@ class Fleet:
 
 
 @pytest.mark.parametrize("seed", range(FLEETS))
-def test_same_decisions_and_loads(service: Service, seed: int) -> None:
+def test_same_decisions_and_loads(service: Service, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    fleet = Fleet(service, rng)
+    environment = ENVIRONMENTS[seed % len(ENVIRONMENTS)]
+    for name in [name for name in os.environ if name.startswith("DYN_ROUTER_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    fleet = Fleet(service, rng, environment)
     try:
         happenings = [fleet.book] * 5 + [fleet.complete] * 3 + [fleet.free] * 3 + [fleet.store] * 3 + [fleet.remove]
         for _ in range(STEPS):

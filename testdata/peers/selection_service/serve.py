@@ -34,8 +34,11 @@ async def main():
                 (worker,) = arguments
                 worker["kv_events_endpoints"] = {int(r): e for r, e in worker["kv_events_endpoints"].items()}
                 answer = await service.upsert_worker(worker)
-            elif method == "restart":
+            elif method == "restart":  # with these variables of the environment
                 service.shutdown()
+                for name in [name for name in os.environ if name.startswith("DYN_ROUTER_")]:
+                    del os.environ[name]
+                os.environ.update(*arguments)
                 service, answer = SelectionService(), None
             else:
                 answer = getattr(service, method)(*arguments)
