@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
-	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 	"github.com/dynamo-go/dynamo-go/core/tally"
@@ -360,7 +359,7 @@ func (r *Router) work() {
 		return
 	}
 	now := r.now()
-	behind := r.ledger.Expire(now) == load.MaxEnds
+	r.ledger.Expire(now) // arm sees to the rest
 	r.ledger.Reserve(r.table.Cap())
 	left := r.newEffort()
 	for n := 0; ; n++ {
@@ -380,7 +379,7 @@ func (r *Router) work() {
 		}
 		r.serve(&left)
 	}
-	r.arm(now, left.spent || behind)
+	r.arm(now, left.spent)
 }
 
 // serve lets those go whom the queue finds room for. r.mu is held.
