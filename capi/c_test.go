@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -146,6 +147,14 @@ func TestHeaderAndExportsAgree(t *testing.T) {
 		exported = append(exported, fields[len(fields)-1])
 	}
 	require.ElementsMatch(t, declared, exported)
+}
+
+// TestTheFileHoldsNoTables: what is zero at the start is not in the library's file.
+func TestTheFileHoldsNoTables(t *testing.T) {
+	file, err := elf.Open(filepath.Join(library(t), "libdynamo_go.so"))
+	require.NoError(t, err)
+	defer file.Close()
+	require.Less(t, file.Section(".data").Size, uint64(512<<10))
 }
 
 // examplesOfHeader gives the examples of the header: the lines of comments that are set five spaces in.

@@ -42,6 +42,13 @@ type table[T any] struct {
 	used uint32 // slots below it were used
 }
 
+// The tables are told their kinds here, so that what is known of them before is nothing but zeros: tables with a kind from the
+// start would be in the library's file, 128 KiB each.
+func init() {
+	routers.kind, streams.kind, mockers.kind, publishers.kind = kindRouter, kindStream, kindMocker, kindPublisher
+	trees.kind, runtimes.kind, servers.kind = kindRadixTree, kindRuntime, kindServer
+}
+
 type entry[T any] struct {
 	gen   uint32
 	value *T

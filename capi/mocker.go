@@ -19,7 +19,7 @@ import (
 // errCannotConnect: an address cannot be listened on. Use another.
 var errCannotConnect = errors.New("cannot listen")
 
-var mockers = &table[engine]{kind: kindMocker}
+var mockers table[engine]
 
 // engine is a mocker, by itself or behind an endpoint.
 type engine struct {

@@ -29,7 +29,7 @@ type publisher interface {
 // outlet is a publisher as a table wants it.
 type outlet struct{ publisher }
 
-var publishers = &table[outlet]{kind: kindPublisher}
+var publishers table[outlet]
 
 //export dgo_go_publisher_new
 func dgo_go_publisher_new(p *C.char, n C.size_t, result *C.dgo_publisher, e *C.dgo_error) C.dgo_status {

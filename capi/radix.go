@@ -16,7 +16,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/radix"
 )
 
-var trees = &table[radix.Tree]{kind: kindRadixTree}
+var trees table[radix.Tree]
 
 // foundRows are rows on their way to the caller.
 var foundRows = sync.Pool{New: func() any { return new([]radix.Match) }}

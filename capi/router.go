@@ -49,7 +49,7 @@ func (s *served) close() {
 	s.waits.close()
 }
 
-var routers = &table[served]{kind: kindRouter}
+var routers table[served]
 
 //export dgo_go_router_new
 func dgo_go_router_new(blockSize C.int64_t, config *C.char, configSize C.size_t, seed *C.uint64_t, result *C.dgo_router, e *C.dgo_error) C.dgo_status {

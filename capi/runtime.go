@@ -31,7 +31,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
-var runtimes = &table[mailbox.Mailbox]{kind: kindRuntime}
+var runtimes table[mailbox.Mailbox]
 
 // runtimeCall is call with the runtime of a handle.
 func runtimeCall(h C.dgo_runtime, e *C.dgo_error, body func(m *mailbox.Mailbox) error) C.dgo_status {

@@ -15,7 +15,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/serve"
 )
 
-var servers = &table[serve.Server]{kind: kindServer}
+var servers table[serve.Server]
 
 //export dgo_go_serve_new
 func dgo_go_serve_new(p *C.char, n C.size_t, result *C.dgo_server, e *C.dgo_error) C.dgo_status {

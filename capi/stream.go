@@ -20,7 +20,7 @@ type source struct {
 	close func()
 }
 
-var streams = &table[source]{kind: kindStream}
+var streams table[source]
 
 // addStream gives a stream its handle.
 func addStream(s *stream.Stream, shut func(), result *C.dgo_stream) error {
