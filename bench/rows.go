@@ -215,6 +215,8 @@ var rows = []row{
 		situation: "c", measure: "call"},
 	{part: "c", name: "c_best_worker_overhead", unit: "ns", work: "best_worker from C, less the same in Go",
 		situation: "c", measure: "best_worker"},
+	{part: "c", name: "c_best_worker_overhead_apart", unit: "ns", work: "the same, with other code between the calls in Go",
+		situation: "c", measure: "best_worker_apart"},
 	{part: "c", name: "stream_items_c", unit: "ns", work: "an item of a stream, by the clock",
 		situation: "c", measure: "stream"},
 }
