@@ -37,12 +37,16 @@
  *   Strings    Pointer and length (dgo_string), UTF-8, no terminator needed. A NULL pointer means "none", which is not
  *              the same as the empty string. Invalid UTF-8, NULL with a length, or a length above its limit
  *              (DGO_STRING_MAX, for JSON DGO_JSON_MAX) is DGO_INVALID_ARGUMENT.
+ *   Arguments  Of an array or a text `x`, `n_x` is the number of elements and `x_size` the number of bytes. A handle that a
+ *              function is named after (`router` of dgo_router_*) is a live one. Numbers without a range may have any value.
  *   Ownership  Inputs are borrowed for the duration of the call and never kept. Outputs go to memory of the caller, or to
- *              a dgo_buffer, which the caller frees with dgo_buffer_free.
+ *              a dgo_buffer, which the caller frees with dgo_buffer_free. A buffer that is given again must be freed before:
+ *              what it holds is overwritten. An [out] argument must not be NULL, unless its comment says that it may.
  *   Handles    64-bit values, never pointers: of one kind, valid until closed. 0 is never valid. A closed handle gives
  *              DGO_CLOSED, anything that never was a handle of that kind DGO_BAD_HANDLE. At most 16,384 live handles of
  *              a kind.
- *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed.
+ *   Threads    Any thread may call any function at any time, also with the same handle, also while it is being closed. Memory
+ *              of the caller, dgo_error included, belongs to one call at a time.
  *   Blocking   No call blocks longer than 100 ms, but dgo_mocker_close, dgo_publisher_close, dgo_serve_close,
  *              dgo_router_save and dgo_router_load, whose comments say how long; and none does network I/O: sockets have threads of their own.
  *   Fork       The library starts threads when it is loaded. A child forked after that gets DGO_FORKED from every call;
@@ -230,6 +234,7 @@ typedef struct dgo_worker {
 dgo_status dgo_router_add_worker(dgo_router router, const dgo_worker *worker, dgo_error *error);
 
 /* dgo_router_remove_worker: forget a worker, its blocks and its bookings. Added again, it starts empty.
+ *   worker_id  [in]  of dgo_router_add_worker.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_WORKER_NOT_FOUND. */
 dgo_status dgo_router_remove_worker(dgo_router router, uint64_t worker_id, dgo_error *error);
 
@@ -243,11 +248,14 @@ dgo_status dgo_router_workers(dgo_router router, dgo_buffer *workers, dgo_error 
 #define DGO_APPLY_SET 1u /* a block stored twice has one reference; without it every store counts */
 
 /* dgo_router_apply_event: apply one KV event of a worker, from a source that the caller follows itself.
- *   event  [in]  one KvCacheEvent as JSON, event_size bytes:
- *                {"event_id":1,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":H,"tokens_hash":T}]}}},
- *                "data":{"removed":{"block_hashes":[H]}} or "data":"cleared". Hashes are -2^63 .. 2^64-1. event_id is
- *                not checked; dp_rank is the global rank. "storage_tier" may be host_pinned, disk or external.
- *   flags  [in]  0 or DGO_APPLY_SET.
+ *   worker_id  [in]  of dgo_router_add_worker.
+ *   event      [in]  one KvCacheEvent as JSON, event_size bytes:
+ *                    {"event_id":1,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":H,"tokens_hash":T}]}}},
+ *                    "data":{"removed":{"block_hashes":[H]}} or "data":"cleared". Hashes are -2^63 .. 2^64-1: block_hash is the
+ *                    engine's own name of a block, tokens_hash what dgo_compute_block_hashes gives for it. event_id is not checked;
+ *                    dp_rank is the global rank, 0 if it is not there. "storage_tier" is device if it is not there, or host_pinned,
+ *                    disk or external.
+ *   flags      [in]  0 or DGO_APPLY_SET.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed) | DGO_WORKER_NOT_FOUND |
  *          DGO_EVENT_REFUSED (unknown parent, broken chain). */
 dgo_status dgo_router_apply_event(dgo_router router, uint64_t worker_id, const char *event, size_t event_size,
@@ -275,7 +283,7 @@ typedef struct dgo_request {
   uint64_t worker_id;
   uint32_t dp_rank;
   uint32_t strict_priority;           /* of those that wait, higher goes first */
-  const uint64_t *allowed_worker_ids; /* NULL: all; otherwise only these n_allowed_worker_ids */
+  const uint64_t *allowed_worker_ids; /* NULL: all; otherwise only these n_allowed_worker_ids, none if that is 0 */
   size_t n_allowed_worker_ids;
   dgo_string routing_constraints;     /* JSON object: {"required_taints":[...],"preferred_taints":{"taint":weight}} */
   /* How the choice is made. */
@@ -301,7 +309,7 @@ typedef struct dgo_choice {
 } dgo_choice;
 
 /* dgo_router_best_worker: choose a worker for one prompt; with a request id, book it there in the same step.
- *   tokens   [in]  n_tokens token ids; may be NULL iff n_tokens is 0.
+ *   tokens   [in]  n_tokens token ids, at most DGO_TOKENS_MAX; may be NULL iff n_tokens is 0.
  *   request  [in]  may be NULL.
  *   choice   [out] required.
  * Cost: about 3 microseconds for 4,096 tokens; no allocation without a request id.
@@ -314,15 +322,17 @@ dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, siz
 /* dgo_router_submit: dgo_router_best_worker for a request that may wait (router_queue_threshold, router_policy_config). It goes
  * when a request ends or its prefill does, a worker joins or leaves, or a booking expires; in the step in which it goes it is
  * booked. Requests without an id wait too.
- *   choice  [out] required; filled in if the request need not wait.
- *   ticket  [out] 0 if the choice was made. Otherwise give it to dgo_router_wait or dgo_router_cancel, which end it.
+ *   tokens, request  [in]  as of dgo_router_best_worker. Nothing of them is needed after the call.
+ *   choice           [out] required; filled in if the request need not wait.
+ *   ticket           [out] 0 if the choice was made. Otherwise give it to dgo_router_wait or dgo_router_cancel, which end it.
  * Returns: as dgo_router_best_worker; DGO_TIMEOUT only if timeout_seconds is 0; DGO_QUEUE_LIMIT_EXCEEDED (the class holds as
  *          many as it may). */
 dgo_status dgo_router_submit(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
                              dgo_choice *choice, uint64_t *ticket, dgo_error *error);
 
 /* dgo_router_wait: take the result of a ticket, once.
- *   timeout_ms  [in]  0 .. DGO_WAIT_MS_MAX.
+ *   ticket      [in]  of dgo_router_submit.
+ *   timeout_ms  [in]  milliseconds, 0 .. DGO_WAIT_MS_MAX; 0 does not wait.
  *   choice      [out] required; filled in if done.
  *   done        [out] required; 0: the request still waits, and so does the ticket.
  * Blocks: up to timeout_ms.
@@ -332,11 +342,13 @@ dgo_status dgo_router_wait(dgo_router router, uint64_t ticket, uint32_t timeout_
                            dgo_error *error);
 
 /* dgo_router_cancel: give a request up, and its ticket. If it was chosen for already and nobody took that, its booking is freed.
+ *   ticket  [in]  of dgo_router_submit.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (no such ticket: its result was taken). */
 dgo_status dgo_router_cancel(dgo_router router, uint64_t ticket, dgo_error *error);
 
 /* dgo_router_ready_fd: a descriptor that is readable while tickets of this router are done, for an event loop. It stays the
  * router's: only poll it, and stop before dgo_router_close closes it. Linux (an eventfd).
+ *   fd  [out] the same at every call.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_OVERLOADED (no descriptor is left). */
 dgo_status dgo_router_ready_fd(dgo_router router, int *fd, dgo_error *error);
 
@@ -349,16 +361,19 @@ dgo_status dgo_router_ready(dgo_router router, uint64_t *tickets, size_t capacit
 
 /* dgo_router_mark_prefill_complete: the request's first output token came: its prompt no longer loads the worker. Marking
  * twice is fine.
+ *   request_id  [in]  of the booking, request_id_size bytes; not NULL.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND. */
 dgo_status dgo_router_mark_prefill_complete(dgo_router router, const char *request_id, size_t request_id_size,
                                             dgo_error *error);
 
 /* dgo_router_free: the request ended, however it did; its booking goes. An id whose booking expired, or whose worker was
  * removed, can be freed once.
+ *   request_id  [in]  of the booking, request_id_size bytes; not NULL.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND. */
 dgo_status dgo_router_free(dgo_router router, const char *request_id, size_t request_id_size, dgo_error *error);
 
 /* dgo_router_add_output_block: the request's output filled n more blocks.
+ *   request_id      [in]  of the booking, request_id_size bytes; not NULL.
  *   n               [in]  blocks, 0 .. 2^31-1.
  *   decay_fraction  [in]  NULL, or in 0 .. 1: how much of the expected output is still to come; the booking's blocks
  *                         weigh that much.
@@ -368,6 +383,7 @@ dgo_status dgo_router_add_output_block(dgo_router router, const char *request_id
 
 /* dgo_router_report_cached_tokens: how many tokens of a booked request's prompt its engine found in its cache ("cached_tokens" of a usage), at any
  * time from its decision on, also when it was freed. The first report counts. Without effect where record_decisions of the configuration is 0.
+ *   request_id     [in]  of the booking, request_id_size bytes; not NULL.
  *   cached_tokens  [in]  at least 0; more than the prompt has counts as all of it.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (the latest decisions have no such request). */
 dgo_status dgo_router_report_cached_tokens(dgo_router router, const char *request_id, size_t request_id_size, int64_t cached_tokens,
@@ -402,14 +418,22 @@ dgo_status dgo_router_get_potential_loads(dgo_router router, const uint32_t *tok
                                           size_t capacity, size_t *count, dgo_error *error);
 
 /* dgo_router_get_overlap_scores: how many leading blocks of the prompt every rank holds, by tier.
+ *   tokens   [in]  as of dgo_router_best_worker.
  *   request  [in]  may be NULL; its identity members are read, the others ignored.
- *   scores   [out] JSON object: block_size, num_blocks, workers (an object per rank), shared_cache.
+ *   scores   [out] JSON object: block_size, num_blocks (full blocks of the prompt), workers (an object per rank: worker_id, dp_rank,
+ *                  device_blocks; host_pinned_blocks and disk_blocks, up to where these tiers go on; host_pinned_extension_blocks and
+ *                  disk_extension_blocks, what they add; shared_beyond_device_blocks, or null), shared_cache (enabled,
+ *                  total_hit_blocks, ranges, error).
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_router_get_overlap_scores(dgo_router router, const uint32_t *tokens, size_t n_tokens,
                                          const dgo_request *request, dgo_buffer *scores, dgo_error *error);
 
 /* dgo_router_explain: what dgo_router_best_worker would weigh for the request. Books nothing.
- *   explanation  [out] JSON object: every rank with the terms of its cost and its chance, or why it is no candidate; the picks.
+ *   tokens, request  [in]  as of dgo_router_best_worker.
+ *   explanation      [out] JSON object: isl_tokens, block_size, num_blocks, weights, track_prefill_tokens, assume_kv_reuse, error (why none
+ *                          can be chosen, or null), must_wait, picks (the ranks that may be chosen: worker_id, dp_rank), workers (an object
+ *                          per rank: worker_id, dp_rank, excluded ("", or why it is no candidate), what it holds and is busy with, the terms
+ *                          of its cost, cost in blocks, probability). docs/concepts.md has the formula.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED. That no rank is eligible is
  *          part of the explanation. */
 dgo_status dgo_router_explain(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,
@@ -520,8 +544,9 @@ dgo_status dgo_compute_sequence_hashes(const uint64_t *hashes, size_t n, uint64_
 dgo_status dgo_radix_tree_new(dgo_radix_tree *tree, dgo_error *error);
 
 /* dgo_radix_tree_apply_event: apply one KV event of a worker.
- *   event  [in]  one KvCacheEvent as JSON, as of dgo_router_apply_event, but for device blocks only. A block that is stored twice
- *                has one reference (DGO_APPLY_SET).
+ *   worker_id  [in]  any value.
+ *   event      [in]  one KvCacheEvent as JSON, event_size bytes, as of dgo_router_apply_event, but for device blocks only. A block
+ *                    that is stored twice has one reference (DGO_APPLY_SET).
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (malformed, another tier) | DGO_OVERLOADED (too many
  *          ranks) | DGO_EVENT_REFUSED: unknown parent or broken chain, and nothing changed; or a block to remove is not held, and
  *          those that were are removed. */
@@ -545,6 +570,7 @@ dgo_status dgo_radix_tree_find_matches(dgo_radix_tree tree, const uint64_t *bloc
                                        size_t row_size, size_t capacity, size_t *count, dgo_error *error);
 
 /* dgo_radix_tree_remove_worker: forget a worker's ranks and their blocks. Of a worker that is not there, nothing.
+ *   worker_id  [in]  of dgo_radix_tree_apply_event.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED. */
 dgo_status dgo_radix_tree_remove_worker(dgo_radix_tree tree, uint64_t worker_id, dgo_error *error);
 
@@ -560,7 +586,7 @@ dgo_status dgo_radix_tree_close(dgo_radix_tree tree, dgo_error *error);
 /* ---- Engine events ---------------------------------------------------------------------------------------------- */
 
 /* dgo_decode_batch: decode one batch of an engine's KV events (vLLM, SGLang).
- *   payload  [in]  MessagePack, payload_size bytes.
+ *   payload  [in]  MessagePack, payload_size bytes; not NULL.
  *   seq      [in]  NULL, or the batch's sequence number.
  *   lines    [out] one JSON object and a newline per event: seq, ts, dp_rank, type, ...; {"error","type"} for an event
  *                  that cannot be decoded.
@@ -755,39 +781,42 @@ dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
 /* dgo_serve_new: start a server. Engines become candidates as they turn out to be healthy.
  *   config  [in]  JSON object, config_size bytes: engines ["URL[,EVENTS[,REPLAY]][,FIELD=VALUE...]", ...] or engines_file, or both;
  *                 listen ("127.0.0.1:8000"), block_size (16), router_mode ("kv", "round-robin", "random", "least-loaded",
- *                 "power-of-two", "direct"), router (as dgo_router_new takes it), tokenizer ("engine", "host", "none"), limits.
+ *                 "power-of-two", "direct"), router (as dgo_router_new takes it), tokenizer ("engine", "host", "none"), limits (object:
+ *                 connections, requests, head_bytes, body_bytes, buffered_bytes, read_seconds, write_seconds, idle_seconds,
+ *                 tokenize_seconds). docs/serve.md tells what each means. Unknown fields are refused.
  *   server  [out] the handle; close it with dgo_serve_close.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED (of the router's configuration) | DGO_DUPLICATE_WORKER (two engines
- *          with one id) | DGO_CANNOT_CONNECT (the address cannot be bound) | DGO_OVERLOADED. Since ABI 1. */
+ *          with one id) | DGO_CANNOT_CONNECT (the address cannot be bound) | DGO_OVERLOADED. */
 dgo_status dgo_serve_new(const char *config, size_t config_size, dgo_server *server, dgo_error *error);
 
 /* dgo_serve_info: where the server listens, and how it and its engines are.
- *   info  [out] JSON object: status ("ready", "not ready", "stopping"), listen, inflight, engines, drained (nothing runs any more
- *               after dgo_serve_stop, or its time is over), and counters.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+ *   info  [out] JSON object: status ("ready", "not ready": no engine can serve, "stopping"), listen (HOST:PORT), router_mode, block_size,
+ *               inflight (requests), engines (an object each), drained (nothing runs any more after dgo_serve_stop, or its time is
+ *               over), uptime_seconds, and the counters disconnected, retries, broken, untokenized.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_serve_info(dgo_server server, dgo_buffer *info, dgo_error *error);
 
 /* dgo_serve_texts: the texts of prompts that wait for token ids, of a server whose tokenizer is "host".
  *   stream  [out] items {"id": number, "text": text}; answer each with dgo_serve_tokens. It ends as DGO_CLOSED with the server. Closing the
  *                 handle leaves the texts where they are. What has no answer in tokenize_seconds is routed by load alone.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (the tokenizer is another) | DGO_OVERLOADED. Since ABI 1. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (the tokenizer is another) | DGO_OVERLOADED. */
 dgo_status dgo_serve_texts(dgo_server server, dgo_stream *stream, dgo_error *error);
 
 /* dgo_serve_tokens: the token ids of a text. An id that nothing waits for any more is no error.
- *   id      [in]  that of the item.
- *   tokens  [in]  n_tokens token ids, which are copied; NULL: there are none to be had.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+ *   id      [in]  that of the item of dgo_serve_texts.
+ *   tokens  [in]  n_tokens token ids, which are copied; NULL: there are none to be had, and the prompt is routed by load alone.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_serve_tokens(dgo_server server, uint64_t id, const uint32_t *tokens, size_t n_tokens, dgo_error *error);
 
 /* dgo_serve_stop: begin to stop. No connection and no request is taken any more; what runs has so long to end, and is cut off then.
  * dgo_serve_info tells when it is over. Again it has no effect.
- *   grace_ms  [in]  milliseconds, at least 0.
- * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. Since ABI 1. */
+ *   grace_ms  [in]  how long what runs has: milliseconds, at least 0.
+ * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_serve_stop(dgo_server server, int64_t grace_ms, dgo_error *error);
 
 /* dgo_serve_close: end everything at once: what runs is cut off, and the engines are told. Closing again is DGO_OK; so is 0.
  * Blocks: until its sockets are closed and its threads gave up, some hundred milliseconds.
- * Returns: DGO_OK | DGO_BAD_HANDLE. Since ABI 1. */
+ * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_serve_close(dgo_server server, dgo_error *error);
 
 /* ---- Runtime ----------------------------------------------------------------------------------------------------
@@ -858,7 +887,8 @@ dgo_status dgo_runtime_close(dgo_runtime runtime, dgo_error *error);
 /* dgo_runtime_serve: serve an endpoint. DGO_NOTICE_REQUEST tells of each call; dgo_runtime_answer answers it.
  *   endpoint  [in]  "namespace.component.name", endpoint_size bytes.
  *   options   [in]  NULL, or a JSON object, options_size bytes: id (of the instance; the runtime's), listed (true: clients find it), plain
- *                   (false), device_type.
+ *                   (false; true: items travel without Dynamo's envelope of data, event and comment), device_type (a text that
+ *                   instances show).
  *   service   [out] its number.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (also: the instance serves it already) | DGO_CANNOT_CONNECT (nothing
  *          can be listened on) | DGO_FILE_ERROR (the directory cannot be written) | DGO_OVERLOADED. */
@@ -866,15 +896,17 @@ dgo_status dgo_runtime_serve(dgo_runtime runtime, const char *endpoint, size_t e
                              uint64_t *service, dgo_error *error);
 
 /* dgo_runtime_list: let clients find a service, or find it no more; it goes on serving.
- *   listed  [in]  not 0: find it.
+ *   service  [in]  of dgo_runtime_serve.
+ *   listed   [in]  not 0: find it.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service) | DGO_FILE_ERROR |
  *          DGO_CANNOT_CONNECT (etcd refuses it). */
 dgo_status dgo_runtime_list(dgo_runtime runtime, uint64_t service, int32_t listed, dgo_error *error);
 
 /* dgo_runtime_model: say what an instance is like, before it serves or after. Routers take only instances with a model card. Again, it
  * replaces what was said.
- *   id    [in]  the instance's.
- *   card  [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back. One with lora.name is of a LoRA adapter that the instance has
+ *   endpoint  [in]  "namespace.component.name", endpoint_size bytes, that the instance serves.
+ *   id        [in]  the instance's.
+ *   card      [in]  JSON object in Dynamo's form, card_size bytes; NULL takes it back. One with lora.name is of a LoRA adapter that the instance has
  *               loaded, and stands beside its own card: requests with that lora_name go to the instances that have one, if they can. Alone,
  *               {"lora": {"name": NAME}} takes it back; so does NULL, with the instance's own.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (nothing to take back) | DGO_FILE_ERROR |
@@ -899,16 +931,19 @@ dgo_status dgo_runtime_answer(dgo_runtime runtime, uint64_t call, const char *it
                               dgo_error *error);
 
 /* dgo_runtime_client: follow the instances of an endpoint, to call them.
- *   client  [out] its number.
+ *   endpoint  [in]  "namespace.component.name", endpoint_size bytes.
+ *   client    [out] its number; dgo_runtime_end ends it.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_FILE_ERROR. What etcd refuses is in dgo_runtime_info. */
 dgo_status dgo_runtime_client(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t *client, dgo_error *error);
 
 /* dgo_runtime_instances: those that a client sees.
+ *   client     [in]  of dgo_runtime_client.
  *   instances  [out] JSON array of objects: instance_id, namespace, component, endpoint, transport (kind, address), device_type.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such client). */
 dgo_status dgo_runtime_instances(dgo_runtime runtime, uint64_t client, dgo_buffer *instances, dgo_error *error);
 
 /* dgo_runtime_call: call an instance. DGO_NOTICE_BEGUN, _ITEM and _ENDED tell of the answer; of one that nobody began, _ENDED alone.
+ *   client   [in]  of dgo_runtime_client.
  *   body     [in]  one MessagePack value, body_size bytes.
  *   options  [in]  NULL, or a JSON object, options_size bytes: instance (its id; otherwise all in turn), random (false), request_id (drawn),
  *                  metadata (object of texts), credit (100: so many items may come; dgo_runtime_more allows more).
@@ -920,15 +955,19 @@ dgo_status dgo_runtime_call(dgo_runtime runtime, uint64_t client, const char *bo
                             size_t options_size, uint64_t *call, dgo_error *error);
 
 /* dgo_runtime_more: a reader took n items of a call: so many more may come.
+ *   call  [in]  of dgo_runtime_call or dgo_router_generate.
+ *   n     [in]  items.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT (a credit above DGO_CREDIT_MAX) | DGO_REQUEST_NOT_FOUND (it has ended). */
 dgo_status dgo_runtime_more(dgo_runtime runtime, uint64_t call, size_t n, dgo_error *error);
 
 /* dgo_runtime_cancel: want no more of a call. Without a flag its worker is asked to end it, and what it still sends comes.
+ *   call   [in]  of dgo_runtime_call or dgo_router_generate.
  *   flags  [in]  0 or DGO_CANCEL_KILL: it ends now.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (it has ended). */
 dgo_status dgo_runtime_cancel(dgo_runtime runtime, uint64_t call, uint32_t flags, dgo_error *error);
 
 /* dgo_runtime_end: end a service, which DGO_NOTICE_CLOSED tells of, or a client.
+ *   id     [in]  of dgo_runtime_serve or dgo_runtime_client.
  *   flags  [in]  0: calls of the service are waited for; DGO_CANCEL_KILL: they end now.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_REQUEST_NOT_FOUND (no such service or client). */
 dgo_status dgo_runtime_end(dgo_runtime runtime, uint64_t id, uint32_t flags, dgo_error *error);
@@ -936,6 +975,7 @@ dgo_status dgo_runtime_end(dgo_runtime runtime, uint64_t id, uint32_t flags, dgo
 /* dgo_runtime_router: a router whose workers are those that serve an endpoint and have a model card, wherever they are: they come, change and go by
  * themselves, and so do their events. With router_replica_sync, the routers of an endpoint share load. Every dgo_router_* call takes it,
  * but dgo_router_add_worker and dgo_router_remove_worker are not for it.
+ *   endpoint            [in]  that the workers serve, "namespace.component.name", endpoint_size bytes.
  *   block_size, config  [in]  as of dgo_router_new.
  *   router              [out] the handle; close it with dgo_router_close.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED | DGO_CANNOT_CONNECT | DGO_FILE_ERROR |
@@ -946,6 +986,7 @@ dgo_status dgo_runtime_router(dgo_runtime runtime, const char *endpoint, size_t 
 /* dgo_router_generate: choose a worker, book the request there, send it, and stream the answer, as the runtime's notices tell. It waits while it has
  * to. Its prefill ends with the first item, its booking with the end, whatever that is. A worker that cannot be reached or refuses makes it try
  * another one.
+ *   tokens   [in]  as of dgo_router_best_worker; what the worker gets as token_ids.
  *   request  [in]  as of dgo_router_best_worker; without a request id one is drawn.
  *   fields   [in]  MessagePack map, fields_size bytes: what the worker gets besides token_ids and routing. NULL: nothing.
  *   options  [in]  NULL, or a JSON object, options_size bytes: credit (100), as of dgo_runtime_call; routing (object: what the worker gets as
@@ -959,7 +1000,7 @@ dgo_status dgo_router_generate(dgo_router router, const uint32_t *tokens, size_t
 
 /* dgo_runtime_publisher: be the worker's side of KV events in a deployment. dgo_publisher_publish, _info and _close take it; of dgo_publisher_info
  * the endpoints are empty.
- *   endpoint   [in]  that the worker serves.
+ *   endpoint   [in]  that the worker serves, "namespace.component.name", endpoint_size bytes.
  *   config     [in]  JSON object, config_size bytes: block_size (required), worker_id (the runtime's id), dp_rank (0), buffer_steps (1,024),
  *                    local_indexer (true: routers ask for what they missed; the model card must say the same), engine as of dgo_publisher_new.
  *   publisher  [out] the handle; close it with dgo_publisher_close.
@@ -968,14 +1009,16 @@ dgo_status dgo_runtime_publisher(dgo_runtime runtime, const char *endpoint, size
                                  dgo_publisher *publisher, dgo_error *error);
 
 /* dgo_runtime_load: tell routers of an endpoint what a worker's rank is busy with.
- *   load  [in]  JSON object, load_size bytes: worker_id (the runtime's id), dp_rank (0), active_decode_blocks, active_prefill_tokens,
- *               kv_used_blocks. Without any of the last three nothing is sent yet.
+ *   endpoint  [in]  that the worker serves, "namespace.component.name", endpoint_size bytes.
+ *   load      [in]  JSON object, load_size bytes: worker_id (the runtime's id), dp_rank (0), active_decode_blocks, active_prefill_tokens,
+ *                   kv_used_blocks. Without any of the last three nothing is sent yet.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_CANNOT_CONNECT | DGO_FILE_ERROR. */
 dgo_status dgo_runtime_load(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *load, size_t load_size,
                             dgo_error *error);
 
 /* dgo_runtime_mocker: be a worker without a GPU: a mock engine serves the endpoint, with a model card, KV events, and what it says of its load.
  * dgo_mocker_info, _generate, _leave and _close take it.
+ *   endpoint   [in]  "namespace.component.name", endpoint_size bytes.
  *   worker_id  [in]  0: the runtime's id.
  *   config     [in]  as of dgo_mocker_new, but kv_events, replay and topic do not matter: the events go to the deployment.
  *   mocker     [out] the handle; close it with dgo_mocker_close.
@@ -990,6 +1033,7 @@ dgo_status dgo_runtime_mocker(dgo_runtime runtime, const char *endpoint, size_t 
  */
 
 /* dgo_runtime_add_engine: make an engine a worker of an endpoint; routers see it once it is healthy.
+ *   endpoint   [in]  "namespace.component.name", endpoint_size bytes.
  *   config     [in]  JSON object, config_size bytes: url (required, "http://host:8000"), worker_id (one that the URL gives), kind ("vllm", "sglang"),
  *                    model, kv_events, replay (an endpoint, or an object from rank to endpoint; "*" is the host of url; kv_events may be "none"),
  *                    topic, dp_start, dp_size, block_size, max_num_batched_tokens, total_kv_blocks, taints, adapters, headers (object), health_path,
@@ -1001,23 +1045,31 @@ dgo_status dgo_runtime_add_engine(dgo_runtime runtime, const char *endpoint, siz
 
 /* dgo_runtime_watch_engines: make the engines of a file workers of an endpoint, and follow the file: when it changes, so do they. A file that
  * cannot be read or is not valid changes nothing, and dgo_runtime_engines says so. One file an endpoint.
- *   path  [in]  of a YAML or JSON document: {"engines": [{"url": ...}, ...]}, each as of dgo_runtime_add_engine.
+ *   endpoint  [in]  as of dgo_runtime_add_engine.
+ *   path      [in]  of a YAML or JSON document, path_size bytes: {"engines": [{"url": ...}, ...]}, each as of dgo_runtime_add_engine.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_DUPLICATE_WORKER | DGO_FILE_ERROR. */
 dgo_status dgo_runtime_watch_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, const char *path, size_t path_size,
                                      dgo_error *error);
 
 /* dgo_runtime_engines: how the engines of an endpoint are.
- *   engines  [out] JSON: {"engines": [{worker_id, endpoint, url, listed, error, kind, version, model, block_size, dp_start, dp_size, state, reason,
- *                  since, active, requests, faults, checks, failed_checks, ejections, returns}, ...], "file": null or {path, loaded, error}}.
+ *   endpoint  [in]  as of dgo_runtime_add_engine.
+ *   engines   [out] JSON: {"engines": [{worker_id, endpoint, url, listed, error, kind, version, model, block_size, dp_start, dp_size, state, reason,
+ *                   since, active, requests, faults, checks, failed_checks, ejections, returns}, ...], "file": null or {path, loaded, error}}.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_runtime_engines(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, dgo_buffer *engines, dgo_error *error);
 
 /* dgo_runtime_drain_engine: let routers see an engine no more, or again (draining is 0); it goes on with what it has.
+ *   endpoint   [in]  as of dgo_runtime_add_engine.
+ *   worker_id  [in]  as dgo_runtime_add_engine gave it.
+ *   draining   [in]  not 0: routers see it no more.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_WORKER_NOT_FOUND. */
 dgo_status dgo_runtime_drain_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, int32_t draining,
                                     dgo_error *error);
 
 /* dgo_runtime_remove_engine: end an engine's part in an endpoint, after the requests that run; with DGO_CANCEL_KILL at once. It is not waited for.
+ *   endpoint   [in]  as of dgo_runtime_add_engine.
+ *   worker_id  [in]  as dgo_runtime_add_engine gave it.
+ *   flags      [in]  0 or DGO_CANCEL_KILL.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_WORKER_NOT_FOUND. */
 dgo_status dgo_runtime_remove_engine(dgo_runtime runtime, const char *endpoint, size_t endpoint_size, uint64_t worker_id, uint32_t flags,
                                      dgo_error *error);
