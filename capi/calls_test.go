@@ -93,16 +93,16 @@ var around = map[string][2]string{
 	"dgo_mocker_close": {"renew", "NULL"}, "dgo_publisher_close": {"renew", "NULL"}, "dgo_radix_tree_close": {"renew", "NULL"},
 	"dgo_serve_close": {"renew", "NULL"}, "dgo_router_replicate": {"NULL", "close_router"}, "dgo_runtime_close": {"renew", "NULL"}, "dgo_runtime_serve": {"NULL", "end_service"},
 	"dgo_runtime_model": {"NULL", "take_back"}, "dgo_runtime_answer": {"ask", "NULL"}, "dgo_runtime_client": {"NULL", "end_client"},
-	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"call", "end_running"},
-	"dgo_runtime_cancel": {"call", "end_running"}, "dgo_runtime_end": {"another_client", "end_another"},
-	"dgo_runtime_add_engine": {"end_engine", "end_engine"}, "dgo_runtime_drain_engine": {"an_engine", "end_engine"}, "dgo_runtime_remove_engine": {"an_engine", "end_engine"},
+	"dgo_runtime_call": {"NULL", "end_call"}, "dgo_router_generate": {"NULL", "end_call"}, "dgo_runtime_more": {"a_call", "NULL"},
+	"dgo_runtime_cancel": {"a_call", "NULL"}, "dgo_runtime_end": {"another_client", "end_another"},
+	"dgo_runtime_add_engine": {"end_engine", "end_engine"}, "dgo_runtime_drain_engine": {"one_engine", "NULL"}, "dgo_runtime_remove_engine": {"an_engine", "end_engine"},
 }
 
 // elements: whose size a parameter tells.
 var elements = map[string]string{"row_size": "rows", "event_size": "events"}
 
-// rare functions make threads, sockets or files, or close what does.
-var rare = regexp.MustCompile(`_(new|open|generate|close|save|load|replicate|serve|client|call|more|cancel|end|answer|runtime_router|runtime_publisher|runtime_mocker|engine|engines)$`)
+// rare functions make what has threads, sockets or memory of its own, or end it, or write and read files.
+var rare = regexp.MustCompile(`_(new|open|generate|close|save|router_load|replicate|serve|client|call|end|runtime_router|runtime_publisher|runtime_mocker|add_engine|watch_engines|remove_engine)$`)
 
 // sizes of what strlen does not tell.
 var sizes = map[string]string{"payload": "30"}
@@ -335,9 +335,12 @@ func TestEveryFunctionIsDocumented(t *testing.T) {
 			continue
 		}
 		require.Contains(t, statusesOf(&d, all), "DGO_OK", d.name)
-		for _, p := range d.parameters {
+		for i, p := range d.parameters {
 			if _, isHandle := handleKinds[p.kind]; isHandle {
 				require.Contains(t, statusesOf(&d, all), "DGO_BAD_HANDLE", d.name)
+			}
+			if of := strings.TrimPrefix(strings.TrimSuffix(p.name, "_size"), "n_"); i > 0 && p.kind != "dgo_error *" && (of == p.name || d.find(of) < 0) {
+				require.Regexp(t, `\b`+p.name+`\b`, d.comment, d.name) // of others the conventions tell
 			}
 		}
 	}
@@ -355,7 +358,7 @@ func TestCallsInAForkedChild(t *testing.T) {
 }
 
 // TestCallsLeakNothing (https://github.com/krypton-byte/neonize/pull/186): every function, and its refusals. ./build.sh soak makes a
-// million calls of each, with the same bound; of those that make threads, sockets or files a hundredth.
+// million calls of each, with the same bound; of those that make or end objects, or write or read files, a hundredth.
 func TestCallsLeakNothing(t *testing.T) {
 	calls := "10000"
 	if value := os.Getenv("DGO_SOAK_CALLS"); value != "" {
