@@ -6,7 +6,7 @@ import json
 import select
 from collections.abc import Callable
 
-from dynamo_go import Router, _native
+from dynamo_go import _native
 
 Case = Callable[[], object]
 
@@ -15,6 +15,7 @@ CONFIG = json.dumps({"discovery": "mem", "environment": dict.fromkeys(HOSTS, "12
 CARD = '{"display_name":"m","kv_cache_block_size":4,"runtime_config":{"total_kv_blocks":100}}'
 REQUEST, ITEM, ENDED, CLOSED = 1, 5, 6, 8  # kinds of notices
 ASKED = (None, None, False, None, None, None, None, None, None, None, 0, None, None, None, 0.0, None)
+ROUND = 100  # what is done with one call, service or engine
 
 
 class Member:
@@ -57,13 +58,18 @@ class Member:
         return self.router.generate({"model": "m"}, None, [1] * 8, *ASKED)
 
     def exchange(self, begin: Callable[[], int]) -> None:
-        """Call, and get two items."""
+        """Call, and get many items."""
         call = begin()
         asked, _ = self.hear(REQUEST)
-        for token in (1, 2):
+        for token in range(ROUND):
             self.runtime.answer(asked, {"token_ids": [token]})
-            self.hear(ITEM, call)
-            self.runtime.more(call, 1)
+        come = 0
+        while come < ROUND:
+            assert select.select([self.runtime.fd()], [], [], 30)[0], "no notice"
+            for kind, number, *_ in self.runtime.take() or []:
+                if (kind, number) == (ITEM, call):
+                    come += 1
+                    self.runtime.more(call, 1)
         self.runtime.finish(asked, None)
         self.hear(ENDED, call)
 
@@ -77,6 +83,8 @@ class Member:
         """Call, and want nothing any more."""
         call = self.runtime.call(self.client, [1], None)
         asked, _ = self.hear(REQUEST)
+        for _ in range(ROUND):
+            self.runtime.cancel(call, False)
         self.runtime.cancel(call, True)
         self.hear(ENDED, call)
         self.runtime.finish(asked, None)
@@ -84,22 +92,23 @@ class Member:
     def service(self) -> None:
         """Serve another endpoint for a while."""
         service = self.runtime.serve("a.b.other", '{"listed":false}')
-        self.runtime.listed(service, True)
-        self.runtime.listed(service, False)
+        for n in range(ROUND):
+            self.runtime.listed(service, n % 2 == 0)
         self.runtime.end(service, True)
         self.hear(CLOSED, service)
 
     def engine(self) -> None:
         """An HTTP engine that nobody reaches comes and goes."""
         self.runtime.add_engine("a.b.e", '{"url":"http://127.0.0.1:1","worker_id":7}')
-        self.runtime.drain_engine("a.b.e", 7, True)
-        self.runtime.engines("a.b.e")
+        for n in range(ROUND):
+            self.runtime.drain_engine("a.b.e", 7, n % 2 == 0)
         self.runtime.remove_engine("a.b.e", 7, True)
 
     def mock_worker(self) -> None:
         """A worker without a GPU comes and goes."""
         engine = _native.Mocker('{"block_size":4}', self.runtime, "a.b.mock", 7)
-        engine.leave()
+        for _ in range(ROUND):
+            engine.leave()
         engine.close()
 
 
@@ -107,6 +116,7 @@ def member_cases(fails: Callable[[Case], Case]) -> dict[str, Case]:
     """Cases by name; fails makes one of a call that is refused."""
     member = Member()
     runtime, router, client, nobody = member.runtime, member.router, member.client, 2**63
+    alone = _native.Router(4, None, None)
     body = {"a": [1, 2.5, "x", b"y", None, True]}
     return {
         "call": lambda: member.exchange(lambda: runtime.call(client, body, None)),
@@ -119,6 +129,8 @@ def member_cases(fails: Callable[[Case], Case]) -> dict[str, Case]:
         "model": lambda: runtime.model("a.b.c", member.id, CARD),
         "instances": lambda: (runtime.instances(client), runtime.info()),
         "engine": member.engine,
+        "engines": lambda: runtime.engines("a.b.e"),
+        "nothing new": lambda: (runtime.take(), runtime.fd()),
         "load": lambda: runtime.load("a.b.c", '{"active_decode_blocks":1}'),
         "new member": lambda: _native.Runtime(CONFIG).close(),
         "new member's router": lambda: _native.Router(4, None, None, runtime, "a.b.d").close(),
@@ -145,7 +157,7 @@ def member_cases(fails: Callable[[Case], Case]) -> dict[str, Case]:
         "drain fails": fails(lambda: runtime.drain_engine("a.b.e", 8, True)),
         "removal of an engine fails": fails(lambda: runtime.remove_engine("a.b.e", 8, True)),
         "load fails": fails(lambda: runtime.load("a.b.c", '{"nonsense":1}')),
-        "generate without a runtime fails": fails(lambda: Router(4)._native.generate({}, None, [1], *ASKED)),
+        "generate without a runtime fails": fails(lambda: alone.generate({}, None, [1], *ASKED)),
         "generate of no token fails": fails(lambda: router.generate({}, None, [-1], *ASKED)),
         "generate of no map fails": fails(lambda: router.generate({"a": object()}, None, [1], *ASKED)),
         "new member fails": fails(lambda: _native.Runtime('{"discovery":"smoke signals"}')),
