@@ -118,6 +118,7 @@ def test_one_that_dies_or_drains_is_withdrawn() -> None:
                 == [False, True]
             )
         )
+        await workers(router, 1)  # it hears of it a moment later, and until then may choose it
         for i in range(4):
             assert where(await answer(router, list(range(i * 100, i * 100 + 40)), 1)) == ids[1]
         endpoint.resume(ids[0])
