@@ -29,6 +29,8 @@ const (
 	// pageRecords is how many records are read at a time: 1 MiB of usual ones.
 	pageRecords = 512
 
+	maxCompacted = 10 // times that a reading is overtaken
+
 	callTimeout  = 5 * time.Second // of one question
 	closeTimeout = 2 * time.Second // of giving the lease back
 	retryTime    = time.Second     // after a refusal
@@ -265,7 +267,7 @@ func (x *session) changes(m *mirror, r *etcdserverpb.WatchResponse) {
 		return
 	}
 	for _, e := range r.Events {
-		path, ok := m.path(e.Kv.Key)
+		path, ok := m.path(e.GetKv().GetKey())
 		switch {
 		case !ok:
 		case e.Type == mvccpb.Event_DELETE:
@@ -295,7 +297,7 @@ func (x *session) mine(k discovery.Key, r *etcdserverpb.WatchResponse) {
 	}
 	for _, e := range r.Events {
 		if e.Type == mvccpb.Event_DELETE {
-			own.written, own.lost = false, max(own.lost, e.Kv.ModRevision)
+			own.written, own.lost = false, max(own.lost, e.GetKv().GetModRevision())
 			x.s.wake()
 		}
 	}
@@ -356,6 +358,9 @@ func (x *session) work() (again time.Duration, err error) {
 	return time.Hour, x.unfollow()
 }
 
+// errStrange: whatever answers is not etcd as it should be. The session ends.
+var errStrange = errors.New("not an answer of etcd")
+
 // errForeign is a refusal, too.
 var errForeign = errors.New("another process has the key")
 
@@ -394,7 +399,10 @@ func (x *session) write(k discovery.Key) error {
 	answer, err := x.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(put).Else(clientv3.OpGet(key)).Commit()
 	foreign := false
 	if err == nil && !answer.Succeeded {
-		there := answer.Responses[0].GetResponseRange().Kvs[0]
+		if len(answer.Responses) == 0 || len(answer.Responses[0].GetResponseRange().GetKvs()) == 0 {
+			return fmt.Errorf("%w: a key that is there and is not", errStrange)
+		}
+		there := answer.Responses[0].GetResponseRange().GetKvs()[0]
 		switch {
 		case there.Lease != int64(s.id):
 			foreign = true
@@ -433,7 +441,7 @@ func (x *session) write(k discovery.Key) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(r.value, value) || r.lost > answer.Header.Revision {
+	if !bytes.Equal(r.value, value) || r.lost > answer.Header.GetRevision() {
 		s.wake()
 		return nil
 	}
@@ -443,7 +451,7 @@ func (x *session) write(k discovery.Key) error {
 		return nil
 	}
 	x.own[k] = true
-	return x.start(k, answer.Header.Revision+1, key, "")
+	return x.start(k, answer.Header.GetRevision()+1, key, "")
 }
 
 // drop deletes a record that this process had.
@@ -537,10 +545,11 @@ func (x *session) read(m *mirror) error {
 // list reads all that is under a prefix as it was at one revision, in pages, within the bounds.
 func (x *session) list(n name) (kvs []*mvccpb.KeyValue, ignored int, revision int64, err error) {
 	limit, size, from := int64(pageRecords), 0, n.key()
-	for {
+	for compacted := 0; ; {
 		page, err := x.page(from, n.end(), limit, revision)
 		switch {
-		case errors.Is(err, rpctypes.ErrCompacted): // begin again
+		case errors.Is(err, rpctypes.ErrCompacted) && compacted < maxCompacted: // begin again
+			compacted++
 			kvs, size, from, revision = nil, 0, n.key(), 0
 			continue
 		case status.Code(err) == codes.ResourceExhausted && limit > 1 && !errors.Is(err, rpctypes.ErrNoSpace):
@@ -550,9 +559,12 @@ func (x *session) list(n name) (kvs []*mvccpb.KeyValue, ignored int, revision in
 			return nil, 0, 0, err
 		}
 		if revision == 0 {
-			revision, ignored = page.Header.Revision, int(page.Count)
+			revision, ignored = page.Header.GetRevision(), int(max(page.Count, 0))
 		}
 		for _, kv := range page.Kvs {
+			if string(kv.Key) < from || string(kv.Key) >= n.end() {
+				return nil, 0, 0, fmt.Errorf("%w: key %.200q among those from %.200q", errStrange, kv.Key, from)
+			}
 			if len(kv.Value) <= discovery.MaxRecordBytes {
 				kvs, size = append(kvs, kv), size+len(kv.Value)
 				ignored--
@@ -561,7 +573,11 @@ func (x *session) list(n name) (kvs []*mvccpb.KeyValue, ignored int, revision in
 		if !page.More || len(page.Kvs) == 0 || len(kvs) >= MaxRecords || size > MaxBytes {
 			return kvs, ignored, revision, nil
 		}
-		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		last := string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		if last <= from {
+			return nil, 0, 0, fmt.Errorf("%w: keys %.200q again", errStrange, last)
+		}
+		from = last
 	}
 }
 
