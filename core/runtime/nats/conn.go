@@ -88,6 +88,9 @@ func Connect(o Options) (*Conn, error) {
 	return c, nil
 }
 
+// maxAcks bounds the bytes of acknowledgements that wait to be looked at: each is a word, or says why not.
+const maxAcks = 64 << 20
+
 // dialer is one that Close ends.
 type dialer struct{ c *Conn }
 
@@ -96,8 +99,9 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	nc, err := (&net.Dialer{Timeout: d.c.opts.ConnectTimeout}).DialContext(d.c.ctx, network, address)
 	if err != nil {
 		d.c.failed(err)
+		return nil, err
 	}
-	return nc, err
+	return &guard{Conn: nc}, nil
 }
 
 // make connects for the first time.
@@ -108,7 +112,7 @@ func (c *Conn) make(with client.Options) {
 		if sub, err = nc.Subscribe(c.acks.prefix+"*", c.acks.take); err != nil {
 			nc.Close()
 		} else {
-			_ = sub.SetPendingLimits(-1, -1) // as many as there are callers
+			_ = sub.SetPendingLimits(-1, maxAcks) // as many as there are callers
 		}
 	}
 	c.mu.Lock()
