@@ -4,11 +4,14 @@ package xxh3
 
 import "golang.org/x/sys/cpu"
 
-// avx2 says that processor and system have what bothAVX2 uses.
+// avx2 says that processor and system have what blocksAVX2 and bothAVX2 use.
 var avx2 = cpu.X86.HasAVX2
 
-// group is how many blocks bothAVX2 takes at a time; the rest is for the twin.
-const group = 4
+// How many blocks the kernels take at a time; the rest is for those that take one.
+const (
+	blocksGroup = 8
+	group       = 4
+)
 
 // longest bounds the blocks of one call of a kernel: the scheduler cannot interrupt assembly, and this many take about 15 us.
 const longest = 4096
@@ -16,7 +19,12 @@ const longest = 4096
 func blocks(dst []uint64, tokens []uint32, k *key) {
 	for len(dst) > 0 {
 		n := min(len(dst), longest)
-		blocksMul(&dst[0], &tokens[0], n, k)
+		if avx2 && n >= blocksGroup {
+			n -= n % blocksGroup
+			blocksAVX2(&dst[0], &tokens[0], n/blocksGroup, k)
+		} else {
+			blocksMul(&dst[0], &tokens[0], n, k)
+		}
 		dst, tokens = dst[n:], tokens[n*Tokens:]
 	}
 }
@@ -37,6 +45,11 @@ func both(dst, seqs []uint64, tokens []uint32, k *key) {
 //
 //go:noescape
 func blocksMul(dst *uint64, tokens *uint32, n int, k *key)
+
+// blocksAVX2 is blocksGo for groups of eight blocks, at least one group.
+//
+//go:noescape
+func blocksAVX2(dst *uint64, tokens *uint32, groups int, k *key)
 
 // bothAVX2 hashes groups of four blocks, at least one group, and chains them below parent; nil is none.
 //
