@@ -129,8 +129,7 @@ func potentialLoads(n int) measurement {
 type requests struct {
 	router  *router.Router
 	prompts *workload.Decision
-	live    []string // oldest first
-	active  int      // requests
+	live    []string // a ring, as the peer's queue is one: the request that ends next is at next%len(live), if one is there
 	count   int      // requests of a sample
 	next    int
 }
@@ -139,7 +138,7 @@ func newRequests(n int) *requests {
 	r, err := router.New(workload.BlockSize, router.DefaultConfig(), router.Options{})
 	must(err)
 	q := &requests{
-		router: r, prompts: workload.NewDecision(), active: n * workload.ActivePerWorker, count: min(max(200_000/n, 300), 5000),
+		router: r, prompts: workload.NewDecision(), live: make([]string, n*workload.ActivePerWorker), count: min(max(200_000/n, 300), 5000),
 	}
 	for w := range n {
 		must(r.AddWorker(router.Worker{ID: uint64(w), TotalKVBlocks: 131_072, MaxNumBatchedTokens: 8192}))
@@ -156,7 +155,7 @@ func newRequests(n int) *requests {
 			}
 		}
 	}
-	q.serve(q.active)
+	q.serve(len(q.live))
 	return q
 }
 
@@ -174,14 +173,15 @@ func (q *requests) serve(n int) float64 {
 	return steady(func() {
 		for _, prompt := range prompts {
 			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
-			q.next++
 			_, err := q.router.BestWorker(&request)
 			must(err)
 			must(q.router.MarkPrefillComplete(request.ID))
-			if q.live = append(q.live, request.ID); len(q.live) > q.active {
-				must(q.router.Free(q.live[0]))
-				q.live = q.live[1:]
+			oldest := &q.live[q.next%len(q.live)]
+			if *oldest != "" {
+				must(q.router.Free(*oldest))
 			}
+			*oldest = request.ID
+			q.next++
 		}
 	}) / float64(n)
 }
