@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +21,7 @@ type Description struct {
 	Version     string
 	Model       string   // the first that is served
 	Models      []string // all, adapters included
+	Adapters    []string // LoRA adapters that are loaded, sorted
 	MaxModelLen int
 	DPSize      uint32
 	BlockSize   int
@@ -111,6 +113,7 @@ func (e *Engine) models(ctx context.Context, d *Description) error {
 		Data []struct {
 			ID          string `json:"id"`
 			OwnedBy     string `json:"owned_by"`
+			Parent      string `json:"parent"` // of an adapter: the model that it is for
 			MaxModelLen *int   `json:"max_model_len"`
 		} `json:"data"`
 	}
@@ -118,6 +121,9 @@ func (e *Engine) models(ctx context.Context, d *Description) error {
 		return err
 	}
 	for _, m := range list.Data {
+		if m.Parent != "" {
+			d.Adapters = append(d.Adapters, m.ID)
+		}
 		if d.Models = append(d.Models, m.ID); len(d.Models) == 1 {
 			d.Model = m.ID
 			if m.MaxModelLen != nil {
@@ -128,7 +134,15 @@ func (e *Engine) models(ctx context.Context, d *Description) error {
 			}
 		}
 	}
+	slices.Sort(d.Adapters)
 	return nil
+}
+
+// Adapters asks which LoRA adapters are loaded now: both engines load and unload them while they run. Errors: as those of Describe.
+func (e *Engine) Adapters(ctx context.Context) ([]string, error) {
+	var d Description
+	err := e.models(ctx, &d)
+	return d.Adapters, err
 }
 
 // serverInfo is SGLang's. vLLM has a page of that name too, which is off unless in development, and tells other things.

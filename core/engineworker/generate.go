@@ -25,7 +25,8 @@ type asked struct {
 	Sampling options  `json:"sampling_options"`
 	Output   options  `json:"output_options"`
 	Routing  struct {
-		DPRank *uint32 `json:"dp_rank"`
+		DPRank   *uint32 `json:"dp_rank"`
+		LoRAName string  `json:"lora_name"`
 	} `json:"routing"`
 }
 
@@ -77,7 +78,10 @@ func (w *Worker) completion(id string, q *asked) (*engine.Completion, error) {
 	w.mu.Lock()
 	about, start, size := w.about, w.spec.DPStart, w.size
 	w.mu.Unlock()
-	if slices.Contains(about.Models, q.Model) {
+	// An adapter is asked for as a model, and may have been loaded after the engine was asked what it has.
+	if name := q.Routing.LoRAName; name != "" {
+		c.Fields["model"], _ = json.Marshal(name)
+	} else if slices.Contains(about.Models, q.Model) {
 		c.Fields["model"], _ = json.Marshal(q.Model)
 	}
 	if _, told := c.Fields["max_tokens"]; !told && about.MaxModelLen > len(q.Tokens) { // the API's default is 16, a worker's is all there is room for

@@ -302,6 +302,13 @@ func TestWhatIsAskedOfAWorkerIsAskedOfTheEngine(t *testing.T) {
 	require.EqualValues(t, 100, *infos[0].TotalKVBlocks)
 	require.EqualValues(t, 4, infos[0].DPStart)
 
+	q = ask(t, prompt(0, 3), `{"model":"m","routing":{"lora_name":"later"}}`)
+	got, err = k.Generate(within(t), q)
+	require.NoError(t, err)
+	_, err = items(t, got)
+	require.NoError(t, err)
+	require.Contains(t, body.Load(), `"model":"later"`, "an adapter is asked for as a model")
+
 	q = ask(t, prompt(0, 3), `{"sampling_options":{"n":2}}`)
 	_, err = k.Generate(within(t), q)
 	require.ErrorContains(t, err, "n=2, expected 1")

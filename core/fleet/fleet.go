@@ -26,6 +26,7 @@ type Options struct {
 	Health   engine.Health
 	Linger   time.Duration // for requests that run on an engine that was removed; 5 min
 	Poll     time.Duration // how often a watched file is looked at; 1 s
+	Look     time.Duration // how often engines are asked which LoRA adapters they have; 30 s
 	Router   router.Options
 	Log      *slog.Logger
 }
@@ -40,7 +41,8 @@ type Fleet struct {
 	turn    atomic.Uint64
 	ids     atomic.Uint64
 	prefix  string
-	routed  sync.Map // uint64: *member, of all workers of the router
+	routed  sync.Map                            // uint64: *member, of all workers of the router
+	adapted atomic.Pointer[map[string]struct{}] // names of LoRA adapters that any engine has; nil: none
 
 	mu      sync.Mutex // guards the rest
 	closed  bool
@@ -75,6 +77,7 @@ func New(blockSize int, config router.Config, o Options) (*Fleet, error) {
 	o.Attempts = cmp.Or(o.Attempts, 5)
 	o.Linger = cmp.Or(o.Linger, 5*time.Minute)
 	o.Poll = cmp.Or(o.Poll, time.Second)
+	o.Look = cmp.Or(o.Look, 30*time.Second)
 	if err := o.Mode.check(); err != nil {
 		return nil, err
 	}
@@ -146,6 +149,7 @@ func (f *Fleet) add(s Spec) error {
 // reorder follows a change of members. f.mu is held.
 func (f *Fleet) reorder() {
 	f.order = slices.SortedFunc(maps.Values(f.members), func(a, b *member) int { return cmp.Compare(a.spec.ID, b.spec.ID) })
+	f.gather()
 	f.tell()
 }
 
@@ -363,13 +367,19 @@ func (m *member) follow() {
 	const again = time.Second
 	var retry <-chan time.Time
 	var seen uint64 // returns
+	looked := time.Now()
 	for m.gone.Err() == nil {
 		changed := m.engine.Changed()
 		st := m.engine.Status()
 		retry = nil
 		if st.State == engine.Healthy {
-			if m.join(st.Returned != seen) {
+			other := false
+			if m.known && time.Since(looked) >= m.f.opts.Look {
+				other, looked = m.readapted(), time.Now()
+			}
+			if m.join(st.Returned != seen || other) {
 				seen = st.Returned
+				retry = time.After(m.f.opts.Look)
 			} else {
 				retry = time.After(again)
 			}
@@ -416,6 +426,7 @@ func (m *member) join(again bool) bool {
 		err = m.f.router.AddWorker(w)
 	}
 	m.known = m.known || err == nil
+	defer m.f.adapt()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.about, m.err, m.dp = about, lacks, w.DPSize
@@ -439,6 +450,51 @@ func (f *Fleet) moveOn() {
 	for _, m := range order {
 		m.engine.GiveUp()
 	}
+}
+
+// readapted tells whether the engine has other LoRA adapters than it had.
+func (m *member) readapted() bool {
+	ctx, cancel := context.WithTimeout(m.gone, 10*time.Second)
+	defer cancel()
+	now, err := m.engine.Adapters(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return err == nil && !slices.Equal(now, m.about.Adapters)
+}
+
+// adapters gives the names of the LoRA adapters that it has.
+func (m *member) adapters() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Concat(m.spec.Adapters, m.about.Adapters)
+}
+
+// HasAdapter tells whether any engine has a LoRA adapter: a request that names it as its model is one for that (router.Request.LoRAName).
+func (f *Fleet) HasAdapter(name string) bool {
+	all := f.adapted.Load()
+	if all == nil || name == "" {
+		return false
+	}
+	_, has := (*all)[name]
+	return has
+}
+
+// adapt gathers the LoRA adapters of all engines anew.
+func (f *Fleet) adapt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gather()
+}
+
+// gather is adapt. f.mu is held.
+func (f *Fleet) gather() {
+	all := make(map[string]struct{})
+	for _, m := range f.order {
+		for _, name := range m.adapters() {
+			all[name] = struct{}{}
+		}
+	}
+	f.adapted.Store(&all)
 }
 
 // stand makes it a candidate or none.

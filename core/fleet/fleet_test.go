@@ -675,3 +675,37 @@ func TestWhatWaitsForAHungEngineGoesElsewhere(t *testing.T) {
 	}
 	idle(t, f)
 }
+
+// TestAdaptersThatAreLoadedLater: engines load LoRA adapters while they run.
+func TestAdaptersThatAreLoadedLater(t *testing.T) {
+	models := atomic.Pointer[string]{}
+	say := func(text string) { models.Store(&text) }
+	say(`{"data":[{"id":"m","parent":null}]}`)
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/models" {
+			fmt.Fprint(w, *models.Load())
+		}
+	}))
+	defer e.Close()
+	f := newFleet(t, func(o *fleet.Options) { o.Look = time.Millisecond })
+	id, err := f.Add(fleet.Spec{URL: e.URL, NoEvents: true, Adapters: []string{"told"}})
+	require.NoError(t, err)
+	require.NoError(t, f.WaitReady(within(t), 1))
+	has := func(want bool, names ...string) {
+		for _, name := range names {
+			require.Eventually(t, func() bool { return f.HasAdapter(name) == want }, patience, time.Millisecond, name)
+		}
+	}
+	has(true, "told")
+	has(false, "m", "a", "")
+	say(`{"data":[{"id":"m"},{"id":"a","parent":"m"}]}`)
+	has(true, "a", "told")
+	require.Eventually(t, func() bool {
+		w, err := f.Router().Workers()
+		return err == nil && len(w) == 1 && fmt.Sprint(w[0].Adapters) == "[a told]"
+	}, patience, time.Millisecond)
+	say(`{"data":[{"id":"m"}]}`)
+	has(false, "a")
+	require.NoError(t, f.Remove(id))
+	has(false, "told")
+}

@@ -139,12 +139,17 @@ func (l *Lease) decide(ctx context.Context) (c router.Choice, chosen bool, err e
 
 // left gives the candidates that were not tried, and may be.
 func (l *Lease) left() []*member {
-	return slices.DeleteFunc(l.f.candidates(), func(m *member) bool {
+	left := slices.DeleteFunc(l.f.candidates(), func(m *member) bool {
 		_, was := l.tried[m.spec.ID]
 		c := &l.q.Constraints
 		_, may := c.Allowed[m.spec.ID]
 		return was || c.Allowed != nil && !may || c.HasDPRank && !m.hasRank(c.DPRank)
 	})
+	has := func(m *member) bool { return slices.Contains(m.adapters(), l.q.LoRAName) }
+	if l.q.LoRAName == "" || !slices.ContainsFunc(left, has) {
+		return left
+	}
+	return slices.DeleteFunc(left, func(m *member) bool { return !has(m) })
 }
 
 // Any gives an engine that can serve, another one than that, if there is one; nil if there is none. Asked again and again it gives them in turn.

@@ -129,7 +129,7 @@ func (s *Spec) worker(d *engine.Description, host string, blockSize int) (router
 	return router.Worker{
 		ID: s.ID, DPStart: s.DPStart, DPSize: size, KVEvents: kvEvents, Replay: replay, Topic: topic, Host: host,
 		MaxNumBatchedTokens: cmp.Or(s.MaxNumBatchedTokens, d.MaxBatched), TotalKVBlocks: cmp.Or(s.TotalKVBlocks, d.TotalBlocks),
-		Taints: s.Taints, Adapters: s.Adapters,
+		Taints: s.Taints, Adapters: slices.Concat(s.Adapters, d.Adapters),
 	}, lacks
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	MaxBodyBytes int64  `json:"max_body_bytes"` // of one HTTP request
 	HashSeed     string `json:"hash_seed"`      // engines with different seeds name the same block differently
 
+	// Adapters are names of LoRA adapters that requests may name as their model, as of /v1/models.
+	Adapters []string `json:"-"`
+
 	// Sink, if not nil, gets the events instead of the event and the replay socket, of which there are none then. It is called with the
 	// engine's lock held: it must not block, and must not call the engine.
 	Sink func(...publish.Event) error `json:"-"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -158,13 +159,14 @@ func (m *Mocker) routes() http.Handler {
 }
 
 func (m *Mocker) models(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{
-		"object": "list",
-		"data": []map[string]any{{
-			"id": m.cfg.Model, "object": "model", "created": m.start.Unix(), "owned_by": "dynamo-go",
-			"max_model_len": m.cfg.MaxModelLen,
-		}},
-	})
+	list := []map[string]any{{
+		"id": m.cfg.Model, "object": "model", "created": m.start.Unix(), "owned_by": "dynamo-go", "parent": nil,
+		"max_model_len": m.cfg.MaxModelLen,
+	}}
+	for _, name := range m.cfg.Adapters {
+		list = append(list, map[string]any{"id": name, "object": "model", "created": m.start.Unix(), "owned_by": "dynamo-go", "parent": m.cfg.Model})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (m *Mocker) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
@@ -290,7 +292,7 @@ func (m *Mocker) check(req *completionRequest) *apiError {
 	}
 	prompt, output := len(req.Prompt), *req.MaxTokens
 	switch {
-	case req.Model != nil && *req.Model != m.cfg.Model:
+	case req.Model != nil && *req.Model != m.cfg.Model && !slices.Contains(m.cfg.Adapters, *req.Model):
 		return refuse(http.StatusNotFound, "invalid_request_error", "model_not_found",
 			"model %q is not served here, only %q", *req.Model, m.cfg.Model)
 	case prompt == 0:
@@ -324,7 +326,11 @@ func (m *Mocker) completions(w http.ResponseWriter, r *http.Request, chat bool) 
 		return
 	}
 	box := newMailbox()
-	q := newSequence(req.Prompt, *req.MaxTokens, m.cfg.BlockSize, m.cfg.HashSeed, box)
+	adapter := ""
+	if req.Model != nil && *req.Model != m.cfg.Model {
+		adapter = *req.Model
+	}
+	q := newAdapted(req.Prompt, *req.MaxTokens, m.cfg.BlockSize, m.cfg.HashSeed, adapter, box)
 	if err := m.submit(q); err != nil {
 		err.write(w)
 		return

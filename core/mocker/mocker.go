@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 )
@@ -211,10 +212,14 @@ func (m *Mocker) publish() {
 			batch = append(batch, publish.Cleared())
 		case len(c.removed) > 0:
 			batch = append(batch, publish.Removed(c.removed))
-		case c.hasParent:
-			batch = append(batch, publish.Stored(&c.parent, c.stored, c.tokens, m.cfg.BlockSize))
 		default:
-			batch = append(batch, publish.Stored(nil, c.stored, c.tokens, m.cfg.BlockSize))
+			var parent *block.EngineHash
+			if c.hasParent {
+				parent = &c.parent
+			}
+			stored := publish.Stored(parent, c.stored, c.tokens, m.cfg.BlockSize)
+			stored.LoRAName = c.adapter
+			batch = append(batch, stored)
 		}
 	}
 	if err := m.cfg.Sink(batch...); err != nil {

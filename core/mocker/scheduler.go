@@ -15,6 +15,7 @@ type change struct {
 	tokens    []block.Token // of the stored blocks
 	removed   []block.EngineHash
 	cleared   bool
+	adapter   string // of the stored blocks
 }
 
 // rates is the scheduler's view of the configuration, in the units it counts in.
@@ -240,7 +241,7 @@ func (s *scheduler) store(q *sequence, hashes []block.EngineHash, tokens []block
 	for i, h := range hashes {
 		s.pool.fill(q.pages[from+i], h)
 	}
-	c := change{stored: hashes, tokens: tokens}
+	c := change{stored: hashes, tokens: tokens, adapter: q.adapter}
 	if from > 0 {
 		c.hasParent, c.parent = true, s.pool.pages[q.pages[from-1]].hash
 	}

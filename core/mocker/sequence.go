@@ -29,6 +29,7 @@ const (
 // sequence is one request inside the engine.
 type sequence struct {
 	prompt    []block.Token
+	adapter   string             // LoRA adapter; "" is none
 	keys      []block.EngineHash // of the full prompt blocks
 	chain     *chain             // continues after keys
 	maxTokens int
@@ -51,7 +52,15 @@ type sequence struct {
 
 // newSequence prepares a request; hashing the prompt here keeps it out of the scheduler.
 func newSequence(prompt []block.Token, maxTokens, blockSize int, seed string, s sink) *sequence {
-	q := &sequence{prompt: prompt, chain: newChain(seed), maxTokens: maxTokens, sink: s, heap: -1}
+	return newAdapted(prompt, maxTokens, blockSize, seed, "", s)
+}
+
+// newAdapted is newSequence with a LoRA adapter, whose blocks are others; "" is none.
+func newAdapted(prompt []block.Token, maxTokens, blockSize int, seed, adapter string, s sink) *sequence {
+	if adapter != "" {
+		seed += "\x00" + adapter
+	}
+	q := &sequence{prompt: prompt, adapter: adapter, chain: newChain(seed), maxTokens: maxTokens, sink: s, heap: -1}
 	full := len(prompt) / blockSize
 	q.keys = make([]block.EngineHash, full)
 	for i := range q.keys {

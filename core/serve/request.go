@@ -143,6 +143,9 @@ func (r *request) run(ctx *fasthttp.RequestCtx) error {
 		}
 	}
 	q.Tokens, q.CacheNamespace, q.SessionID = r.tokens, r.asked.salt, r.asked.session
+	if r.s.fleet.HasAdapter(r.asked.model) {
+		q.LoRAName = r.asked.model
+	}
 	r.copyHeaders(ctx)
 	lease, err := r.s.fleet.Route(r.life, &q)
 	if err != nil {

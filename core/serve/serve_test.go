@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dynamo-go/dynamo-go/core/fleet"
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
+	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/serve"
 )
 
@@ -447,5 +449,46 @@ func TestPages(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(a.text), &told), a.text)
 		require.Equal(t, "invalid_request_error", told.Error.Type)
+	}
+}
+
+// TestAdapters: a request that names a LoRA adapter as its model goes where that is loaded and its prefix is held; the prefix of another is none.
+func TestAdapters(t *testing.T) {
+	m := []*mocker.Mocker{
+		mock(t, func(c *mocker.Config) { c.Adapters = []string{"poet", "clerk"} }),
+		mock(t, func(c *mocker.Config) { c.Adapters = []string{"clerk"} }),
+		mock(t, nil),
+	}
+	for _, mode := range []fleet.Mode{fleet.KV, fleet.RoundRobin} {
+		s := start(t, m, func(c *serve.Config) { c.Mode = mode })
+		require.Contains(t, ask(s, "GET", "/v1/models", "").text, `"poet"`)
+		for range 6 { // the engines that do not have it say 404
+			parse(t, post(s, `{"model": "poet", "prompt": [1,2], "max_tokens": 1}`))
+			parse(t, post(s, `{"model": "clerk", "prompt": [1,2], "max_tokens": 1}`))
+			parse(t, post(s, `{"prompt": [1,2], "max_tokens": 1}`))
+		}
+		require.Equal(t, 404, post(s, `{"model": "nobody", "prompt": [1,2]}`).status)
+		require.Zero(t, s.Status().Retries)
+		if mode != fleet.KV {
+			continue
+		}
+		cached := func(model string) int {
+			return parse(t, post(s, fmt.Sprintf(`{"model": %q, "prompt": %s, "max_tokens": 1}`, model, ids(7000, 64)))).Usage.Details.Cached
+		}
+		for _, model := range []string{"clerk", "poet", "mock-8b"} {
+			require.Zero(t, cached(model), "%s: the blocks of others are none of its", model)
+			q := router.Request{}
+			for i := range 64 {
+				q.Tokens = append(q.Tokens, uint32(7000+i))
+			}
+			if model != "mock-8b" {
+				q.LoRAName = model
+			}
+			require.Eventually(t, func() bool {
+				c, err := s.Fleet().Router().BestWorker(&q)
+				return err == nil && c.OverlapBlocks == 16
+			}, patience, time.Millisecond, "its events are those of %s", model)
+			require.GreaterOrEqual(t, cached(model), 60)
+		}
 	}
 }

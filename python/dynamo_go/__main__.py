@@ -14,6 +14,7 @@ _COMMANDS = {
     "router": ("._standalone", "route to the workers of a Dynamo deployment, as a process of it"),
     "worker": ("._worker", "be a worker of a Dynamo deployment without a GPU"),
     "serve": (".serve", "serve the OpenAI API over vLLM and SGLang servers, routed by their KV caches"),
+    "frontend": (".frontend", "the same under the name of Dynamo's frontend"),
     "mocker": (".mocker", "run an inference engine without a GPU, with real KV events"),
     "demo": (".demo.cli", "compare KV routing with round robin and random on a public trace"),
     "version": ("._version", "print the versions of the package, the library and its C interface"),

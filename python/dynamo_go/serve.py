@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -70,7 +71,7 @@ class Server:
             "router_mode": router_mode,
             "router": json.loads((config or KvRouterConfig()).to_json()),
             "tokenizer": "host" if encode is not None else "engine",
-            "limits": limits or {},
+            "limits": _limits(limits or {}, {}),
         }
         self._native = _native.Server(json.dumps(settings))
         if encode is not None:
@@ -148,6 +149,15 @@ _LIMITS = {
     "write-timeout": ("write_seconds", float, "seconds in which a client takes nothing of its answer (30)"),
     "idle-timeout": ("idle_seconds", float, "seconds that a connection is kept between requests (75)"),
 }
+
+
+def _limits(limits: Mapping[str, Any], flags: Mapping[str, str]) -> dict[str, Any]:
+    """Check what JSON has no words for, and 0, which is not the default that the library takes it for."""
+    for name, value in limits.items():
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise InvalidArgument(f"{flags.get(name, name)} is {value!r}, expected a number above 0")
+    return dict(limits)
+
 
 _EPILOG = """\
 An engine is URL[,EVENTS[,REPLAY]][,FIELD=VALUE...]: the server's address, and where it publishes KV events and answers replays, if
@@ -267,7 +277,10 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         "router_mode": options.router_mode,
         "config": _config(options),
         "encode": _encoder(options.tokenizer) if options.tokenizer else None,
-        "limits": {name: value for name, value in named.items() if value is not None},
+        "limits": _limits(
+            {name: value for name, value in named.items() if value is not None},
+            {name: f"--{flag}" for flag, (name, _, _) in _LIMITS.items()},
+        ),
     }
 
 
@@ -300,7 +313,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
         _watch(server, command, ends)
         print(f"{command}: stopping: requests in flight end first; again to end them now", file=sys.stderr, flush=True)
         server.stop(options.grace_seconds)
-        until = time.monotonic() + options.grace_seconds + 1
+        until = time.monotonic() + options.grace_seconds + 3  # and what it takes to tell who is cut off
         while not server.info()["drained"] and time.monotonic() < until:
             if signal.sigtimedwait(ends, 0.05) is not None:
                 break

@@ -318,6 +318,9 @@ def test_wrong_settings() -> None:
         ({"engines": ["http://x"], "router_mode": "best"}, "router mode"),
         ({"engines": ["http://x"], "limits": {"requests": -1}}, "requests is -1"),
         ({"engines": ["http://x"], "limits": {"color": 1}}, "color"),
+        ({"engines": ["http://x"], "limits": {"requests": 0}}, "requests is 0, expected"),
+        ({"engines": ["http://x"], "limits": {"read_seconds": float("nan")}}, "read_seconds is nan, expected"),
+        ({"engines": ["http://x"], "limits": {"read_seconds": float("inf")}}, "read_seconds is inf, expected"),
         ({"engines": ["http://x"], "block_size": -1}, "block"),
     ):
         with pytest.raises(InvalidArgument, match=words):
@@ -363,7 +366,7 @@ class Command:
             pipe.close()
 
 
-@pytest.mark.parametrize("module", [["dynamo_go", "serve"], ["dynamo_go.frontend"]], ids=["serve", "frontend"])
+@pytest.mark.parametrize("module", [["dynamo_go", "serve"], ["dynamo_go.frontend"], ["dynamo_go", "frontend"]], ids=["serve", "frontend", "command"])
 def test_commands(module: list[str]) -> None:
     with Mocker(speedup=1, inter_token_ms=20) as engine:
         command = Command(module, "--engine", text(engine), "--http-host", "127.0.0.1", "--http-port", "0",
@@ -397,6 +400,9 @@ def ask(url: str) -> str:
         (["--engine", "http://x", "--router-mode", "best"], "expected one of kv"),
         (["--engine", "http://x", "--grace-seconds", "-1"], "--grace-seconds is -1.0, expected"),
         (["--engine", "http://x", "--grace-seconds", "nan"], "--grace-seconds is nan, expected"),
+        (["--engine", "http://x", "--read-timeout", "nan"], "--read-timeout is nan, expected"),
+        (["--engine", "http://x", "--write-timeout", "0"], "--write-timeout is 0.0, expected"),
+        (["--engine", "http://x", "--max-requests", "0"], "--max-requests is 0, expected"),
         (["--engine", "http://x", "--http-port", "x"], "--http-port is 'x'"),
         (
             ["--engine", "http://x", "--discovery-backend", "etcd"],
