@@ -169,13 +169,20 @@ func (r *request) done(piece []byte) bool {
 
 // usage counts what the answer says of itself.
 func (r *request) usage() {
-	at := bytes.LastIndex(r.tail, []byte(`"usage"`))
-	if at < 0 {
+	text, found := r.tail, false
+	for { // bytes.LastIndex would take a nanosecond a byte
+		at := bytes.Index(text, []byte(`"usage"`))
+		if at < 0 {
+			break
+		}
+		text, found = text[at+1:], true
+	}
+	if !found {
 		return
 	}
-	output, _ := number(r.tail[at:], `"completion_tokens"`)
+	output, _ := number(text, `"completion_tokens"`)
 	r.s.counters.output.Add(output)
-	if cached, told := number(r.tail[at:], `"cached_tokens"`); told {
+	if cached, told := number(text, `"cached_tokens"`); told {
 		r.s.counters.cached.Add(cached)
 		r.lease.Cached(int64(cached))
 	}

@@ -108,24 +108,40 @@ func (d *door) clear() {
 type visitor struct {
 	net.Conn
 	door   *door
-	known  bool // something was read
-	lines  bool // see errLines
-	linger bool // what the client still sends is read after the last answer, so that it can read that
-	until  time.Time
+	known  bool      // something was read
+	lines  bool      // see errLines
+	linger bool      // what the client still sends is read after the last answer, so that it can read that
+	until  time.Time // the deadline of writing
+
+	ends  time.Time // when reading is to end, as far as the server says; zero: never
+	armed time.Time // the deadline of reading that is set: not after ends; zero: none was
 }
 
 // SyscallConn is that of the connection.
 func (v *visitor) SyscallConn() (syscall.RawConn, error) { return v.Conn.(*net.TCPConn).SyscallConn() }
 
-// SetReadDeadline bounds what is read next; a door that is in a hurry bounds it too.
+// SetReadDeadline bounds what is read next; a door that is in a hurry bounds it too. A deadline that is set stays if it is not later than this one, since
+// the server says another one twice a request: it fires too early then, and Read goes on.
 func (v *visitor) SetReadDeadline(t time.Time) error {
+	v.ends = t
+	if !v.armed.IsZero() && (t.IsZero() || !v.armed.After(t)) && v.door.by.Load() == nil {
+		return nil
+	}
+	_, err := v.arm()
+	return err
+}
+
+// arm sets the deadline of reading, and gives it.
+func (v *visitor) arm() (at time.Time, err error) {
 	for {
-		by, at := v.door.by.Load(), t
+		by := v.door.by.Load()
+		at = v.ends
 		if by != nil && (at.IsZero() || at.After(*by)) {
 			at = *by
 		}
+		v.armed = at
 		if err := v.Conn.SetReadDeadline(at); err != nil || v.door.by.Load() == by {
-			return err
+			return at, err
 		}
 	}
 }
@@ -138,6 +154,13 @@ func (v *visitor) Read(b []byte) (int, error) {
 		return 0, errLines
 	}
 	n, err := v.Conn.Read(b)
+	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // if too early
+		at, failed := v.arm()
+		if failed != nil || !at.IsZero() && time.Until(at) <= 0 {
+			return 0, err
+		}
+		n, err = v.Conn.Read(b)
+	}
 	if !v.known && n > 0 {
 		v.known = true
 		end := bytes.Index(b[:n], []byte("\n\n"))
@@ -200,6 +223,7 @@ func (v *visitor) rest() {
 	if v.Conn.(*net.TCPConn).CloseWrite() != nil {
 		return
 	}
+	v.lines = false
 	b := make([]byte, 32<<10)
 	end := time.Now().Add(length)
 	for total := 0; total < most; {
@@ -209,7 +233,7 @@ func (v *visitor) rest() {
 		}
 		n, err := 0, v.SetReadDeadline(by)
 		if err == nil {
-			n, err = v.Conn.Read(b)
+			n, err = v.Read(b)
 		}
 		if total += n; err != nil {
 			return

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,9 +34,8 @@ type request struct {
 	asked asked
 	begun time.Time
 
-	life   context.Context // ends with the client, or the server
-	cancel context.CancelFunc
-	gone   atomic.Bool // the client is
+	life *lifetime   // ends with the client, or the server
+	gone atomic.Bool // the client is
 
 	call, side engine.Call // side: to tokenise
 	lease      *fleet.Lease
@@ -56,13 +54,12 @@ type request struct {
 	status  int
 	spoke   bool // something of the answer was written
 
-	since         time.Time // watch's
-	before, after *request  // watch's
+	before, after *request // watch's
 }
 
 // abort ends what the request waits for.
 func (r *request) abort() {
-	r.cancel()
+	r.life.end()
 	r.call.Cancel()
 	r.side.Cancel()
 }
@@ -86,8 +83,11 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 	r.events, r.split, r.pending, r.ended = false, false, nil, nil
 	r.tail = r.tail[:0]
 	r.gone.Store(false)
-	r.life, r.cancel = context.WithCancel(s.ctx)
+	r.life = &lifetime{}
 	s.watch.add(r)
+	if s.ctx.Err() != nil { // Close may have aborted all others already
+		r.abort()
+	}
 	streaming := false
 	defer func() {
 		if !streaming {
@@ -365,7 +365,7 @@ func (r *request) finish() {
 	if r.lease != nil {
 		r.lease.Done()
 	}
-	r.cancel()
+	r.life.end()
 	if r.booked > 0 {
 		s.buffered.Add(-r.booked)
 	}
@@ -376,7 +376,7 @@ func (r *request) finish() {
 	s.counters.end(outcome{strings.HasPrefix(r.path, chatPath), r.asked.stream, r.status})
 	s.counters.whole.add(time.Since(r.begun))
 	s.counters.inflight.Add(-1)
-	r.conn, r.lease, r.life, r.cancel, r.booked = nil, nil, nil, nil, 0
+	r.conn, r.lease, r.life, r.booked = nil, nil, nil, 0
 	for _, b := range []*[]byte{&r.body, &r.head, &r.lines, &r.piece, &r.held, &r.tail} {
 		if cap(*b) > keptBuffer {
 			*b = nil

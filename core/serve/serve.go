@@ -354,6 +354,7 @@ func (s *Server) Close() {
 	s.closing.Do(func() {
 		s.Stop(0)
 		s.stop()
+		s.watch.each((*request).abort)
 		<-s.drained
 		s.running.Wait()
 		s.fleet.Close()

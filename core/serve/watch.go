@@ -23,7 +23,6 @@ type watch struct {
 
 // add begins to watch a request's client.
 func (w *watch) add(r *request) {
-	r.since = time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.before, r.after = nil, w.first
@@ -69,7 +68,7 @@ func (w *watch) round(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for r := w.first; r != nil; r = r.after {
-		if now.Sub(r.since) > look/2 && !r.gone.Load() && disconnected(r.conn) {
+		if now.Sub(r.begun) > look/2 && !r.gone.Load() && disconnected(r.conn) {
 			r.gone.Store(true)
 			r.abort()
 		}
