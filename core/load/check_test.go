@@ -91,6 +91,12 @@ func Check(t testing.TB, l *Ledger) {
 	require.Len(t, l.decaying, decaying)
 	require.LessOrEqual(t, len(l.late.queue)-l.late.head, maxRemembered)
 	require.LessOrEqual(t, len(l.late.live), len(l.late.queue)-l.late.head)
+	bytes := 0
+	for _, item := range l.late.queue {
+		bytes += len(item.id)
+	}
+	require.Equal(t, bytes, l.late.bytes)
+	require.LessOrEqual(t, bytes, maxRememberedBytes)
 }
 
 // checkTable verifies the invariant of a table.

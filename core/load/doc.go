@@ -43,5 +43,5 @@
 // holds nobody up: Expire, DropSlot and DropOrigin are called again for the rest, which counts until then.
 //
 // Limits: MaxSlots slots; 2^32 blocks, 2^53 prompt tokens and 2^62 ns of prefill booked per slot; 2^20 requests of other
-// routers; 65,536 remembered ids.
+// routers; 65,536 remembered ids, of 16 MiB.
 package load

@@ -118,7 +118,7 @@ func (l *Ledger) Book(b Booking, now int64) error {
 	}
 	hash := l.hash(b.ID)
 	if i, ok := l.lookup(b.ID, hash); ok {
-		return fmt.Errorf("%w: %q, on worker %v", ErrDuplicateRequest, b.ID, l.requests[i].rank)
+		return fmt.Errorf("%w: %.100q, on worker %v", ErrDuplicateRequest, b.ID, l.requests[i].rank)
 	}
 	l.late.forget(b.ID)
 	l.grow(b.Slot)
@@ -198,7 +198,7 @@ func (l *Ledger) AddOutputBlocks(id string, n int, decayFraction *float64, now i
 	r := &l.requests[i]
 	t := &l.tallies[r.slot]
 	if n < 0 || int64(n) > maxSlotBlocks-t.blocks {
-		return fmt.Errorf("%w: %d output blocks for %q are not in [0, %d]", ErrInvalid, n, id, maxSlotBlocks-t.blocks)
+		return fmt.Errorf("%w: %d output blocks for %.100q are not in [0, %d]", ErrInvalid, n, id, maxSlotBlocks-t.blocks)
 	}
 	if n == 0 {
 		return nil
@@ -267,10 +267,10 @@ func (l *Ledger) Matched(dst []uint32, blocks []block.Hash) {
 // check refuses what does not fit the limits, so that no sum can overflow.
 func (l *Ledger) check(b *Booking) error {
 	if b.Slot >= MaxSlots {
-		return fmt.Errorf("%w: slot %d of %q is not below %d", ErrInvalid, b.Slot, b.ID, MaxSlots)
+		return fmt.Errorf("%w: slot %d of %.100q is not below %d", ErrInvalid, b.Slot, b.ID, MaxSlots)
 	}
 	if b.Origin != 0 && l.remote >= l.maxRemote {
-		return fmt.Errorf("%w: %d requests of other routers are booked, %q would be one too many", ErrInvalid, l.remote, b.ID)
+		return fmt.Errorf("%w: %d requests of other routers are booked, %.100q would be one too many", ErrInvalid, l.remote, b.ID)
 	}
 	var none tally
 	t := &none
@@ -286,7 +286,7 @@ func (l *Ledger) check(b *Booking) error {
 		{b.PrefillNanos, maxSlotNanos - t.prefill.nanos, "prefill nanoseconds"},
 	} {
 		if limit.value < 0 || limit.value > limit.room {
-			return fmt.Errorf("%w: %d %s of %q are not in [0, %d]", ErrInvalid, limit.value, limit.what, b.ID, limit.room)
+			return fmt.Errorf("%w: %d %s of %.100q are not in [0, %d]", ErrInvalid, limit.value, limit.what, b.ID, limit.room)
 		}
 	}
 	return nil
@@ -385,7 +385,7 @@ func (l *Ledger) settleLate(id string, now int64) error {
 	return nil
 }
 
-func notFound(id string) error { return fmt.Errorf("%w: %q", ErrRequestNotFound, id) }
+func notFound(id string) error { return fmt.Errorf("%w: %.100q", ErrRequestNotFound, id) }
 
 // addSaturating adds b >= 0.
 func addSaturating(a, b int64) int64 {

@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -288,6 +289,30 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 	require.NoError(t, l.Free(fmt.Sprint(3*bound-1), 0))
 }
 
+// Ids of any length may be booked; those that are owed a late call take a bounded memory, and no message repeats all of one.
+func TestLongIDs(t *testing.T) {
+	const size = 1 << 20
+	l := load.New(load.Options{})
+	id := func(i int) string { return strings.Repeat(string(rune('a'+i)), size) }
+	for i := range 20 {
+		require.NoError(t, l.Book(load.Booking{ID: id(i)}, 0))
+		require.Less(t, len(l.Book(load.Booking{ID: id(i)}, 0).Error()), 1000)
+		require.Equal(t, 1, l.DropSlot(0, 0))
+		load.Check(t, l)
+	}
+	require.Equal(t, 16, load.Remembered(l))
+	err := l.Free(id(3), 0)
+	require.ErrorIs(t, err, load.ErrRequestNotFound)
+	require.Less(t, len(err.Error()), 1000)
+	for i := range 16 {
+		require.NoError(t, l.Free(id(4+i), 0))
+	}
+	require.NoError(t, l.Book(load.Booking{ID: strings.Repeat(id(0), 17)}, 0))
+	require.Equal(t, 1, l.DropSlot(0, 0))
+	require.Zero(t, load.Remembered(l), "it alone is too long")
+	load.Check(t, l)
+}
+
 func TestBookRefusesWhatDoesNotFit(t *testing.T) {
 	l := load.New(load.Options{})
 	require.NoError(t, l.Book(load.Booking{ID: "a", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
@@ -475,4 +500,22 @@ func TestIDThatIsBookedAgainIsOwedNothing(t *testing.T) {
 	require.NoError(t, l.Book(load.Booking{ID: "a"}, 12))
 	require.NoError(t, l.Free("a", 13))
 	require.ErrorIs(t, l.Free("a", 14), load.ErrRequestNotFound)
+}
+
+// A query may leave out slots, and a booking that says it was asked for is checked at least for its length.
+func TestEdgesOfQueries(t *testing.T) {
+	l := load.New(load.Options{})
+	for slot := range worker.Slot(3) {
+		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(slot), Slot: slot, Blocks: chain(1, 8)}, 0))
+	}
+	for n := range 4 {
+		got := matched(l, n, chain(1, 8))
+		require.Len(t, got, n)
+		for _, depth := range got {
+			require.EqualValues(t, 8, depth)
+		}
+	}
+	require.NoError(t, l.Book(load.Booking{ID: "shorter", Slot: 4, Blocks: chain(1, 4), Walked: true}, 0))
+	require.EqualValues(t, 4, l.Load(4).ActiveBlocks)
+	load.Check(t, l)
 }

@@ -4,15 +4,19 @@ package load
 // length are a few MiB, and more than one router's requests of an expiry period on a worker that dies.
 const maxRemembered = 1 << 16
 
+// maxRememberedBytes bounds their lengths together, for ids that are not of a normal length: of a router whose callers name requests as their clients say.
+const maxRememberedBytes = 16 << 20
+
 // remembered keeps the ids of requests that expired or lost their worker, so that one late call for each succeeds.
 //
-// Invariants: len(queue) <= maxRemembered; an id in live has exactly one item in queue with its number; items whose
+// Invariants: the queue has at most maxRemembered items, whose ids have bytes, at most maxRememberedBytes; an id in live has exactly one item in queue with its number; items whose
 // number is not in live are settled, and leave when they come to the front.
 type remembered struct {
 	live  map[string]uint64 // id -> number of its item
 	queue []abandoned       // oldest first, from head
 	head  int
 	next  uint64
+	bytes int
 }
 
 type abandoned struct {
@@ -24,9 +28,13 @@ type abandoned struct {
 func newRemembered() remembered { return remembered{live: map[string]uint64{}} }
 
 func (m *remembered) remember(id string, until int64) {
-	if len(m.queue)-m.head >= maxRemembered {
+	for m.head < len(m.queue) && (len(m.queue)-m.head >= maxRemembered || m.bytes+len(id) > maxRememberedBytes) {
 		m.pop()
 	}
+	if len(id) > maxRememberedBytes {
+		return
+	}
+	m.bytes += len(id)
 	m.next++
 	m.live[id] = m.next
 	m.queue = append(m.queue, abandoned{id, m.next, until})
@@ -58,6 +66,7 @@ func (m *remembered) pop() {
 	if m.live[item.id] == item.number {
 		delete(m.live, item.id)
 	}
+	m.bytes -= len(item.id)
 	*item = abandoned{}
 	m.head++
 	if m.head*2 >= len(m.queue) {

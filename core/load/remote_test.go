@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,4 +139,15 @@ func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
 	require.True(t, l.RemoteFree("a", 0, there, 0))
 	require.NoError(t, l.Book(load.Booking{ID: "d", Origin: elsewhere}, 0))
 	load.Check(t, l)
+}
+
+// A period without end has no end for other routers' requests either.
+func TestAnEndlessPeriod(t *testing.T) {
+	for _, period := range []int64{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64/10 + 1} {
+		l := load.New(load.Options{ExpiryNanos: period})
+		require.NoError(t, l.Book(load.Booking{ID: "a", Origin: there}, 0))
+		require.Zero(t, l.Expire(1))
+		require.Zero(t, l.Expire(math.MaxInt64))
+		require.EqualValues(t, 1, l.Load(0).ActiveRequests)
+	}
 }

@@ -76,7 +76,7 @@ func (r *Router) record(s *scratch, q *Request, k *rank) {
 // Errors: ErrInvalidArgument; ErrRequestNotFound: no such request is among the recorded; ErrClosed.
 func (r *Router) ReportCachedTokens(id string, tokens int64) error {
 	if tokens < 0 {
-		return fmt.Errorf("%w: cached_tokens=%d of %q, expected 0 or more", ErrInvalidArgument, tokens, id)
+		return fmt.Errorf("%w: cached_tokens=%d of %.100q, expected 0 or more", ErrInvalidArgument, tokens, id)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *Router) ReportCachedTokens(id string, tokens int64) error {
 	}
 	number, ok := d.byID[id]
 	if !ok {
-		return fmt.Errorf("%w: %q is not among the decisions that are recorded", ErrRequestNotFound, id)
+		return fmt.Errorf("%w: %.100q is not among the decisions that are recorded", ErrRequestNotFound, id)
 	}
 	row := &d.rows[(number-1)%uint64(d.most)]
 	if row.ActualCachedTokens == nil {

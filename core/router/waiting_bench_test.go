@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -62,4 +63,46 @@ func BenchmarkFreeWhileSessionsWait(b *testing.B) {
 	b.ReportMetric(float64(times[len(times)/2].Nanoseconds()), "ns/free-p50")
 	b.ReportMetric(float64(times[0].Nanoseconds()), "ns/free-min")
 	b.ReportMetric(float64(times[len(times)-1].Nanoseconds()), "ns/free-max")
+}
+
+// 100,000 requests of 2,048 tokens wait for 64 workers that take one each: what it takes to submit one, to free one and with that decide the next, and
+// what each takes in memory.
+func BenchmarkHundredThousandWait(b *testing.B) {
+	config, err := router.ParseConfig([]byte(`{"router_queue_threshold": 0}`))
+	require.NoError(b, err)
+	const workers, waiting = 64, 100_000
+	for b.Loop() {
+		r, err := router.New(16, config, router.Options{})
+		require.NoError(b, err)
+		for w := range uint64(workers) {
+			require.NoError(b, r.AddWorker(router.Worker{ID: w}))
+		}
+		prompt := tokens(1, 2048)
+		decided := make(chan string, waiting)
+		heap := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := heap()
+		start := time.Now()
+		for i := range waiting + workers {
+			prompt[0] = uint32(i) // no two share a block
+			q := book(fmt.Sprint(i), prompt)
+			_, ticket, err := r.Submit(q, func() { decided <- q.ID })
+			require.NoError(b, err)
+			if ticket == nil {
+				decided <- q.ID
+			}
+		}
+		b.ReportMetric(float64(time.Since(start).Nanoseconds())/(waiting+workers), "ns/submit")
+		b.ReportMetric(float64(heap()-before)/waiting, "B/waiting")
+		start = time.Now()
+		for range waiting + workers {
+			_ = r.Free(<-decided)
+		}
+		b.ReportMetric(float64(time.Since(start).Nanoseconds())/(waiting+workers), "ns/release")
+		r.Close()
+	}
 }
