@@ -290,7 +290,7 @@ func (t *Table) forgetGone() bool {
 }
 
 func (t *Table) makeRoom() error {
-	if len(t.sessions) < MaxSessions || t.forgetGone() {
+	if len(t.sessions) < MaxSessions { // also if there are any whose rank is gone: tidy took some out
 		return nil
 	}
 	first, ok := t.idle.Min()

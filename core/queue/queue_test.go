@@ -197,6 +197,55 @@ func TestEveryLaneIsAskedOnce(t *testing.T) {
 	require.Equal(t, lanes/2, q.Len())
 }
 
+// limited lets Next ask so many questions a call.
+func limited[T any](q *queue.Queue[T], most int) func() {
+	left := most
+	q.More = func() bool { left--; return left >= 0 }
+	return func() { left = most }
+}
+
+// Whoever has little time for each call, and is woken before each, gets around to every lane.
+func TestEveryLaneIsAskedThoughThereIsNoTime(t *testing.T) {
+	q := queue.New[int](queue.Single(ptr(0.0), queue.FCFS), 0)
+	for i := range 10 {
+		_, err := q.Push(int64(i), 1, queue.Request{Lane: string(rune('a' + i))}, i)
+		require.NoError(t, err)
+	}
+	require.Nil(t, q.Next(func(*queue.Item[int]) bool { return false }))
+	again := limited(q, 3)
+	for calls := 0; ; calls++ {
+		require.Less(t, calls, 10)
+		q.Wake()
+		again()
+		if it := q.Next(func(it *queue.Item[int]) bool { return it.Value == 0 }); it != nil {
+			break
+		}
+	}
+}
+
+// Items may leave while lanes are still to be asked.
+func TestItemsLeaveWhileLanesAreAsked(t *testing.T) {
+	for gone := range 5 {
+		q := single(queue.FCFS)
+		var items []*queue.Item[string]
+		for _, name := range []string{"a", "b", "c", "d"} {
+			items = append(items, push(t, q, 1, queue.Request{Lane: name}, name))
+		}
+		require.Nil(t, q.Next(func(*queue.Item[string]) bool { return false }))
+		q.Wake()
+		limited(q, 1)
+		require.Nil(t, q.Next(func(*queue.Item[string]) bool { return false }))
+		for _, it := range items[:gone] {
+			require.True(t, q.Remove(it))
+		}
+		queue.Check(t, q)
+		q.More = nil
+		q.Wake() // one did not fit when it was asked
+		require.Len(t, drain(q), 4-gone)
+		queue.Check(t, q)
+	}
+}
+
 const slowAndFast = `
 default_policy_family: slow
 uncached_isl_buckets: [{min_tokens: 0, bucket: all}]

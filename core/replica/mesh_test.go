@@ -3,6 +3,7 @@ package replica_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -496,7 +497,7 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		"a wildcard peer":  {BlockSize: 16, Connect: []string{"tcp://*:5555"}},
 		"a peer of port 0": {BlockSize: 16, Connect: []string{"tcp://localhost:0"}},
 		"no peer":          {BlockSize: 16, Connect: []string{"hello"}},
-		"too many peers":   {BlockSize: 16, Connect: make([]string, replica.MaxPeers+1)},
+		"too many peers":   {BlockSize: 16, Connect: slices.Repeat([]string{"tcp://127.0.0.1:1"}, replica.MaxPeers+1)},
 	} {
 		_, err := replica.New(c, nil)
 		require.ErrorIs(t, err, replica.ErrInvalid, name)

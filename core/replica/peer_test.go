@@ -49,6 +49,22 @@ func TestWhoComesBackInTimeIsNotForgotten(t *testing.T) {
 	require.Equal(t, uint64(7), p.router)
 }
 
+// A router that is reached by two endpoints is gone when both are.
+func TestARouterOfTwoEndpoints(t *testing.T) {
+	a := testPeer(t)
+	b := newPeer(a.mesh, nil)
+	for _, p := range []*peer{a, b} {
+		p.connection(true)
+		p.message(message(t, p, 7, 0))
+	}
+	a.forget()
+	require.Zero(t, a.mesh.Stats().Gone)
+	b.forget()
+	require.EqualValues(t, 1, a.mesh.Stats().Gone)
+	b.forget()
+	require.EqualValues(t, 1, a.mesh.Stats().Gone)
+}
+
 func TestNobodyIsNoRouter(t *testing.T) {
 	p := testPeer(t)
 	p.connection(true)

@@ -51,6 +51,8 @@ func TestEligible(t *testing.T) {
 		"required taints, all":      {c: C{RequiredTaints: []string{"zone=eu", "gpu=h100"}}, want: slots{3, 4}},
 		"preferred do not filter":   {c: C{PreferredTaints: []schedule.Preference{{Taint: "x", Weight: 1}}}, want: slots{0, 1, 2, 3, 4}},
 		"pinned and allowed":        {c: C{HasWorker: true, Worker: 2, Allowed: set{2: {}}}, want: slots{2}},
+		"pinned, no wish for home":  {c: C{HasWorker: true, Worker: 1, Home: &schedule.Home{Worker: 1, HasDPRank: true, DPRank: 1}}, want: slots{0, 1}},
+		"pinned, no adapter wished": {c: C{HasWorker: true, Worker: 1, Adapter: "sql"}, want: slots{0, 1}},
 		"none allowed":              {c: C{Allowed: set{}}, err: schedule.ErrNoWorkers, message: "5 are not allowed"},
 		"a rank nobody has":         {c: C{HasDPRank: true, DPRank: 9}, err: schedule.ErrNoWorkers, message: "5 have another dp_rank"},
 		"a taint nobody has":        {c: C{RequiredTaints: []string{"gpu=h100", "zone=us"}}, err: schedule.ErrNoWorkers, message: "5 lack a required taint"},
