@@ -154,11 +154,31 @@ def pair(place: Path, python: Path | str, our: str, uvloop: bool) -> Iterator[tu
         worker.end()
 
 
+def hears(router: Peer, model: str, size: int = 16) -> None:
+    """Wait until a router's subscription to a worker's events is there: until then what is published is lost, and noticed only by what follows."""
+    first = 1_000_000
+
+    def heard() -> bool:
+        nonlocal first
+        first += size
+        tokens = list(range(first, first + size))
+        assert router.ask("generate", tokens=tokens, model=model)["error"] is None
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            if router.ask("best", tokens=tokens)["overlap"] == 1:
+                return True
+        return False
+
+    until(heard)  # or it has just asked what there is, as it does once
+    until(heard)
+
+
 def work_together(router: Peer, worker: Peer, says_why: bool) -> None:
     me = worker.find(lambda line: line.get("ready") is True)["worker"]
     router.find(lambda line: line.get("ready") is True)
     until(lambda: router.ask("instances")["ids"] == [me])
     until(lambda: len(router.ask("loads", tokens=[])["rows"]) == 1)
+    hears(router, "ok")
     for length, before in ((64, 0), (128, 4), (128, 8)):
         tokens = TOKENS[:length]
         until(lambda: router.ask("best", tokens=tokens)["overlap"] == before)  # noqa: B023
@@ -222,6 +242,7 @@ def test_dynamos_router_of_a_mock_worker_in_etcd(tmp_path: Path) -> None:
             router.find(lambda line: line.get("ready") is True)
             until(lambda: router.ask("instances")["ids"] == [me["worker_id"]])
             until(lambda: len(router.ask("loads", tokens=[])["rows"]) == 1)
+            hears(router, me["model"], me["block_size"])
             blocks = 8
             for n in range(20):
                 tokens = [*range(blocks * me["block_size"]), n]
