@@ -345,6 +345,7 @@ asan_python() {
 
 cmd_soak() {
 	need_go; need_python; test_env
+	cmd_servers
 	local seconds=${DGO_SOAK_SECONDS:-600} file target
 	while IFS=: read -r file target; do
 		step "fuzz $target, $seconds s"

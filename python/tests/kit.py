@@ -44,6 +44,8 @@ def make_runtime() -> DistributedRuntime:
 # Whether the address sanitizer is in this process. It keeps what is freed and has a heap of its own, so what tests measure of memory is
 # the sanitizer's: they are skipped, and run without it.
 SANITIZED = hasattr(ctypes.CDLL(None), "__asan_init")
+# The environment of programs that are not ours. Some, curl among them, hang with the sanitizer's library in them.
+FOREIGN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 measures_memory = pytest.mark.skipif(SANITIZED, reason="the memory measured is the address sanitizer's")
 
 

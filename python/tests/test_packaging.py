@@ -91,12 +91,14 @@ def test_wheel_is_tagged_by_what_it_needs(wheel: Path, tmp_path: Path) -> None:
 def test_library_is_stripped_and_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         library = archive.read("dynamo_go/libdynamo_go.so")
+        installed = sum(entry.file_size for entry in archive.infolist())
     assert b".symtab" not in library
     assert b".debug_info" not in library
     assert b".zdebug_info" not in library
     assert str(ROOT).encode() not in library
-    assert len(library) < 22 << 20
-    assert wheel.stat().st_size < 9 << 20
+    # Of the wheel of Dynamo's runtime, an eighth and a tenth of what it installs are 9.3 and 23.5 MB.
+    assert installed < 22_300_000
+    assert wheel.stat().st_size < 8_300_000
 
 
 def test_wheel_alone_runs_the_demo(wheel: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import openai
 import pytest
+from kit import FOREIGN
 
 from dynamo_go import CannotConnect, DuplicateWorker, InvalidArgument, KvRouterConfig
 from dynamo_go.mocker import Mocker
@@ -203,7 +204,8 @@ def test_before_the_first_token_another_engine_does_it(four: Site) -> None:
 
 def test_curl(four: Site) -> None:
     def curl(*arguments: str) -> str:
-        done = subprocess.run(["curl", "-sS", "-m", "30", *arguments], capture_output=True, text=True, timeout=60)
+        command = ["curl", "-sS", "-m", "30", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=FOREIGN)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
