@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 STOP_GRACE_SECONDS = 1.0
 
 _STOPPED = "the worker stopped before the generation completed"
+_INVALID = "InvalidRequest: "  # how the message of an error begins by which a worker says that the request is wrong
 
 
 class Watcher(Protocol):
@@ -144,7 +145,10 @@ class Answer:
             gone = isinstance(error, Disconnected)
             cause = error.__cause__ or error
             message = str(error) if gone or type(cause) is WorkerError else f"{type(cause).__name__}: {cause}"
-            failure = json.dumps({"message": message, "invalid": isinstance(cause, ValueError), "gone": gone})
+            # A handler that asks another worker in turn passes on that the request is wrong.
+            passed = type(cause) is WorkerError and message.startswith(_INVALID)
+            invalid = passed or isinstance(cause, ValueError)
+            failure = json.dumps({"message": message.removeprefix(_INVALID * passed), "invalid": invalid, "gone": gone})
         with contextlib.suppress(DynamoError):  # it ended by itself: the runtime was closed
             self._native.finish(self._number, failure)
 

@@ -368,7 +368,11 @@ class Command:
             pipe.close()
 
 
-@pytest.mark.parametrize("module", [["dynamo_go", "serve"], ["dynamo_go.frontend"], ["dynamo_go", "frontend"]], ids=["serve", "frontend", "command"])
+@pytest.mark.parametrize(
+    "module",
+    [["dynamo_go", "serve"], ["dynamo_go.frontend"], ["dynamo_go", "frontend"]],
+    ids=["serve", "frontend", "command"],
+)
 def test_commands(module: list[str]) -> None:
     with Mocker(speedup=1, inter_token_ms=20) as engine:
         command = Command(module, "--engine", text(engine), "--http-host", "127.0.0.1", "--http-port", "0",

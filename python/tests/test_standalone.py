@@ -31,7 +31,7 @@ from dynamo_go import (
     _standalone,
 )
 from dynamo_go._config import _BY_NAME
-from dynamo_go.mocker import MockWorker
+from dynamo_go.mocker import Mocker, MockWorker
 
 PATH = "try.backend.generate"
 CLIENT = Path(__file__).resolve().parents[2] / "testdata" / "peers" / "standalone" / "client.py"
@@ -252,6 +252,21 @@ def test_wrong_requests_are_the_callers_fault() -> None:
                 await served.ask(name, request)
         with pytest.raises(WorkerError, match="^Internal: .*NoWorkers|^Internal: WorkerNotFound"):
             await served.ask("generate", {"token_ids": [1], "dp_rank": 7})
+
+    run(main())
+
+
+def test_what_an_engine_refuses_is_the_callers_fault_too() -> None:
+    async def main() -> None:
+        served = await Served().start(workers=0)
+        with Mocker(speedup=100) as engine:
+            info = engine.info
+            at = join().endpoint(PATH)
+            at.add_engine(info["http"], kv_events=info["kv_events"], replay=info["replay"], block_size=16)
+            while not served.router._router.workers():
+                await asyncio.sleep(0.005)
+            with pytest.raises(WorkerError, match="^InvalidRequest: invalid argument: .*max_tokens is 0"):
+                await served.ask("generate", {"token_ids": [1], "stop_conditions": {"max_tokens": 0}})
 
     run(main())
 
