@@ -202,3 +202,80 @@ func TestErrorEventThatGoesOn(t *testing.T) {
 	require.NotContains(t, string(text), "a fault of the server")
 	require.Contains(t, string(text), `"message":"x"`)
 }
+
+// TestHostileEngines: whatever an engine sends, the client gets an answer that is one or a connection that is cut, the server lives, and nothing stays booked.
+func TestHostileEngines(t *testing.T) {
+	event := func(text string) string { return "data: " + text + "\n\n" }
+	stream := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+	for name, c := range map[string]struct {
+		sent   string
+		status int
+		text   string // in the answer
+		whole  bool   // the answer is; else it is cut, or an error, as what is wrong is seen before something was given away, or later
+	}{
+		"a huge header":            {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", 502, `"engine_failed"`, true},
+		"headers without end":      {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 1<<17), 502, `"engine_failed"`, true},
+		"another protocol":         {"SSH-2.0-x\r\n\r\n", 502, `"engine_failed"`, true},
+		"a page of a web server":   {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", 200, "<html>", true},
+		"less than it says":        {"HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n{}", 0, "", false},
+		"chunks that are none":     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nzz\r\n", 0, "", false},
+		"text that is none":        {stream + event("{\"choices\":[{\"text\":\"\xff\xfe\"}]}") + event("[DONE]"), 200, "\xff\xfe", true},
+		"no events":                {stream + "<html>what is this?</html>", 200, `"engine_failed"`, true},
+		"half an event":            {stream + event(`{"choices":[]}`) + `data: {"choi`, 200, `"engine_failed"`, true},
+		"an event of great length": {stream + event(`{"choices":[{"text":"`+strings.Repeat("x", 4<<20)+`"}]}`) + event("[DONE]"), 200, "[DONE]", true},
+		"lines of other ends":      {stream + "data: {\"choices\":[]}\r\n\r\ndata: [DONE]\r\n\r\n", 200, "[DONE]", true},
+		"headers of hops":          {"HTTP/1.1 200 OK\r\nConnection: X-Hop, close\r\nX-Hop: y\r\nKeep-Alive: z\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err == nil {
+					_, _ = io.WriteString(conn, c.sent)
+					_ = conn.Close()
+				}
+			})
+			s := start(t, nil, func(cfg *serve.Config) { cfg.Engines = []string{at} })
+			a := post(s, `{"prompt": [1], "stream": true}`)
+			if !c.whole {
+				require.True(t, a.err != nil || a.status == 502, "%d: %q", a.status, a.text)
+				return
+			}
+			require.NoError(t, a.err)
+			require.Equal(t, c.status, a.status)
+			require.Contains(t, a.text, c.text)
+			require.NotContains(t, a.header, "X-Hop")
+			require.NotContains(t, a.header, "Keep-Alive")
+			if strings.HasPrefix(c.sent, stream) {
+				require.True(t, strings.HasSuffix(strings.TrimRight(a.text, "\r\n"), "data: [DONE]"), "it ends as a stream does")
+			}
+			idle(t, s)
+		})
+	}
+}
+
+// TestStreamsWithoutEnd: what an engine sends without an end costs no more than what is on its way, and ends with its client.
+func TestStreamsWithoutEnd(t *testing.T) {
+	ended := make(chan bool)
+	at := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			if _, err := io.WriteString(w, "data: {\"choices\":[]}\n\n"); err != nil {
+				return
+			}
+		}
+	})
+	s := start(t, nil, func(c *serve.Config) { c.Engines = []string{at} })
+	r, err := http.Post("http://"+s.Address()+"/v1/completions", "", strings.NewReader(`{"prompt": [1], "stream": true}`))
+	require.NoError(t, err)
+	_, err = io.CopyN(io.Discard, r.Body, 8<<20)
+	require.NoError(t, err)
+	r.Body.Close()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("the engine goes on")
+	}
+	idle(t, s)
+}

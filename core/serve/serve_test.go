@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -491,4 +495,64 @@ func TestAdapters(t *testing.T) {
 			require.GreaterOrEqual(t, cached(model), 60)
 		}
 	}
+}
+
+// TestRanksBehindOneURL: an engine with data-parallel ranks, each with a cache and events of its own, behind one address, as vLLM tells them. Each refuses
+// what is not for it; a prefix is found at the rank that holds it.
+func TestRanksBehindOneURL(t *testing.T) {
+	const ranks = 3
+	var all []*mocker.Mocker
+	var via []http.Handler
+	sources := map[string]any{}
+	for rank := range ranks {
+		m := mock(t, func(c *mocker.Config) { c.DPRank = uint32(rank) })
+		at, err := url.Parse(m.Info().HTTP)
+		require.NoError(t, err)
+		all, via = append(all, m), append(via, httputil.NewSingleHostReverseProxy(at))
+		sources[fmt.Sprint(rank)] = map[string]string{"publisher": "zmq", "endpoint": m.Info().Events, "replay_endpoint": m.Info().Replay}
+	}
+	var unnamed atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			fmt.Fprint(w, `{"data":[{"id":"mock-8b","owned_by":"vllm"}]}`)
+		case "/kv_event_sources":
+			_ = json.NewEncoder(w).Encode(sources)
+		case "/v1/completions", "/v1/chat/completions":
+			rank, err := strconv.Atoi(r.Header.Get("X-Data-Parallel-Rank"))
+			if err != nil {
+				unnamed.Add(1)
+			}
+			via[rank%ranks].ServeHTTP(w, r)
+		default:
+			via[0].ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(front.Close)
+	s := start(t, nil, func(c *serve.Config) { c.Engines = []string{front.URL} })
+	require.EqualValues(t, ranks, s.Fleet().Engines()[0].DPSize)
+	for prefix := range 9 {
+		body := fmt.Sprintf(`{"prompt": %s, "max_tokens": 2}`, ids(1000*prefix+1, 64))
+		require.Zero(t, parse(t, post(s, body)).Usage.Details.Cached)
+		q := router.Request{}
+		for i := range 64 {
+			q.Tokens = append(q.Tokens, uint32(1000*prefix+1+i))
+		}
+		require.Eventually(t, func() bool {
+			c, err := s.Fleet().Router().BestWorker(&q)
+			return err == nil && c.OverlapBlocks == 16
+		}, patience, time.Millisecond)
+		for range 3 {
+			require.GreaterOrEqual(t, parse(t, post(s, body)).Usage.Details.Cached, 60, "it goes to the rank that holds it")
+		}
+	}
+	for rank := range ranks {
+		require.Positive(t, all[rank].Stats().Requests, "rank %d", rank)
+		before := all[rank].Stats().Requests
+		parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1], "max_tokens": 1}`, "X-Dp-Rank", fmt.Sprint(rank)))
+		require.Equal(t, before+1, all[rank].Stats().Requests)
+	}
+	require.Equal(t, 404, ask(s, "POST", "/v1/completions", `{"prompt": [1]}`, "X-Dp-Rank", "3").status)
+	require.Zero(t, unnamed.Load())
+	idle(t, s, all...)
 }
