@@ -52,7 +52,7 @@ func fromGo(call func()) float64 {
 // something is other code, as there is between the calls of a program that does more than to call.
 func something() {
 	var text [64]byte
-	fmt.Appendf(text[:0], "%d %d", 17, 18)
+	_ = fmt.Appendf(text[:0], "%d %d", 17, 18)
 }
 
 func sequences() func() {

@@ -33,8 +33,12 @@ const (
 
 func init() {
 	prepare["serve"] = func() map[string]measurement { return proxied(ourProxy) }
+	prepare["direct_serve"] = func() map[string]measurement { return proxied(noProxy) }
 	prepare["nginx_serve"] = func() map[string]measurement { return proxied(nginxProxy) }
 }
+
+// noProxy is the upstream itself, which is in this process: 0 stands for a proxy's.
+func noProxy(upstream string) (string, int, error) { return upstream, 0, nil }
 
 // proxied measures a proxy: CPU time of its process a request, and what a client waits.
 func proxied(start func(upstream string) (address string, pid int, err error)) map[string]measurement {
@@ -255,14 +259,20 @@ func burden(address string, pid, clients int, stream bool) map[string][]float64 
 	group.Wait()
 	cpu, elapsed := cpuOf(pid)-before, time.Since(begun)
 	slices.Sort(took)
-	return map[string][]float64{
-		"cpu": {float64(cpu) / float64(len(took))}, "p50": {took[len(took)/2]}, "p99": {took[len(took)*99/100]},
-		"clock": {float64(elapsed) / float64(len(took))},
+	figures := map[string][]float64{
+		"p50": {took[len(took)/2]}, "p99": {took[len(took)*99/100]}, "rate": {float64(len(took)) / elapsed.Seconds()},
 	}
+	if pid != 0 {
+		figures["cpu"] = []float64{float64(cpu) / float64(len(took))}
+	}
+	return figures
 }
 
-// cpuOf gives the CPU time of a process, all its threads, in ticks of 10 ms.
+// cpuOf gives the CPU time of a process, all its threads, in ticks of 10 ms; 0 if there is none.
 func cpuOf(pid int) time.Duration {
+	if pid == 0 {
+		return 0
+	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	must(err)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))

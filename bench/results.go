@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// A result is a row of results.json. Times and bytes are the least of all rounds; Ratio is the peer's over ours, so above 1
-// ours is better. Peer, PeerName and Ratio are null where there is nothing to compare with.
+// A result is a row of results.json. Figures are the best of all rounds; Ratio is the peer's over ours, of rates ours over the
+// peer's, so above 1 ours is better. Peer, PeerName and Ratio are null where there is nothing to compare with.
 type result struct {
 	Name     string   `json:"name"`
 	Unit     string   `json:"unit"`
@@ -23,22 +23,33 @@ type result struct {
 	Date     string   `json:"date"`
 }
 
-// figures sums samples up.
-type figures struct{ least, median float64 }
+// figures sums samples up: the best of them, and the median.
+type figures struct{ best, median float64 }
 
-func sum(samples []float64) figures {
+func (r *row) sum(samples []float64) figures {
 	s := slices.Sorted(slices.Values(samples))
+	if r.unit == perSecond {
+		slices.Reverse(s)
+	}
 	return figures{s[0], s[len(s)/2]}
+}
+
+// ratio is above 1 if a is better than b.
+func (r *row) ratio(a, b float64) float64 {
+	if r.unit == perSecond {
+		return a / b
+	}
+	return b / a
 }
 
 // judge sums a comparison up: ours, and the better peer of those that could do the work.
 func (c *comparison) judge() (mine figures, best *figures, name string) {
-	mine = sum(c.samples[ours])
+	mine = c.sum(c.samples[ours])
 	for _, p := range c.peers {
 		if len(c.samples[p.name]) == 0 {
 			continue
 		}
-		if f := sum(c.samples[p.name]); best == nil || f.least < best.least {
+		if f := c.sum(c.samples[p.name]); best == nil || c.ratio(f.best, best.best) > 1 {
 			best, name = &f, p.name
 		}
 	}
@@ -48,9 +59,9 @@ func (c *comparison) judge() (mine figures, best *figures, name string) {
 // result gives the row of results.json. Digits that no run repeats are left out.
 func (c *comparison) result(commit, date string) result {
 	mine, best, name := c.judge()
-	r := result{Name: c.name, Unit: c.unit, Ours: digits(mine.least), Commit: commit, Date: date}
+	r := result{Name: c.name, Unit: c.unit, Ours: digits(mine.best), Commit: commit, Date: date}
 	if best != nil {
-		peer, ratio := digits(best.least), digits(best.least/mine.least)
+		peer, ratio := digits(best.best), digits(c.ratio(mine.best, best.best))
 		r.Peer, r.PeerName, r.Ratio = &peer, &name, &ratio
 	}
 	return r

@@ -99,7 +99,7 @@ func TestRowsAreWellFormed(t *testing.T) {
 		require.False(t, seen[r.name], r.name)
 		seen[r.name] = true
 		require.NotEmpty(t, r.work)
-		require.Contains(t, []string{"ns", "ns/block", "ns/token", "B"}, r.unit)
+		require.Contains(t, []string{"ns", "ns/block", "ns/token", "B", perSecond}, r.unit)
 		if _, ok := scripts[r.situation]; !ok {
 			require.Contains(t, prepare, r.situation)
 		}
@@ -141,6 +141,16 @@ func TestTheTreeOfOneThreadHasRowsOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestRates: of rates more is better.
+func TestRates(t *testing.T) {
+	c := comparison{row{unit: perSecond, peers: []peer{nginx, direct}}, map[string][]float64{ours: {100, 300, 200}, nginx.name: {100, 150}, direct.name: {600, 500}}}
+	mine, best, name := c.judge()
+	require.Equal(t, figures{300, 200}, mine)
+	require.Equal(t, figures{600, 500}, *best)
+	require.Equal(t, direct.name, name)
+	require.Equal(t, 0.5, *c.result("c", "d").Ratio)
+}
+
 // TestPeersAreTheVersionsTheirNamesSay checks the names against the places that pin what is built and installed.
 func TestPeersAreTheVersionsTheirNamesSay(t *testing.T) {
 	cargo, err := os.ReadFile("peers/Cargo.toml")
@@ -151,7 +161,7 @@ func TestPeersAreTheVersionsTheirNamesSay(t *testing.T) {
 	seen := map[peer]bool{}
 	for _, r := range rows {
 		for _, p := range r.peers {
-			if seen[p] = true; p == nginx { // the machine's own
+			if seen[p] = true; p == nginx || p == direct { // the machine's own
 				continue
 			}
 			name, _, _ := strings.Cut(p.name, ",")
@@ -159,7 +169,7 @@ func TestPeersAreTheVersionsTheirNamesSay(t *testing.T) {
 			require.True(t, strings.Contains(text, name+` = "=`+version+`"`) || strings.Contains(text, name+"=="+version+"\n"), p.name)
 		}
 	}
-	require.Len(t, seen, 8)
+	require.Len(t, seen, 9)
 }
 
 func TestChoose(t *testing.T) {

@@ -10,6 +10,9 @@ type row struct {
 	peers     []peer // the better one counts; none: there is nothing to compare with
 }
 
+// perSecond is the unit of rows of which more is better.
+const perSecond = "requests/s"
+
 // A peer is a structure of peers/.
 type peer struct{ structure, name string }
 
@@ -23,6 +26,7 @@ var (
 	wheel  = peer{"wheel", "ai-dynamo-runtime 1.6.1, hashes and matches alone"}
 	dynamo = peer{"dynamo", "ai-dynamo-runtime 1.6.1"}
 	nginx  = peer{"nginx", "nginx, as a plain proxy"}
+	direct = peer{"direct", "the engine, without a proxy"}
 
 	shared = []peer{crtc, chain} // what several threads can use at once, as a router does
 	alone  = []peer{radix}       // what has one thread; a row of its own, where it is better than the concurrent tree or may be
@@ -205,12 +209,18 @@ var rows = []row{
 		situation: "serve", measure: "whole/cpu", peers: []peer{nginx}},
 	{part: "serve", name: "serve_stream", unit: "ns", work: "the same for a stream of 32 events, 128 at a time",
 		situation: "serve", measure: "stream/cpu", peers: []peer{nginx}},
-	{part: "serve", name: "serve_clock", unit: "ns", work: "a request by the clock, 16 clients: the inverse of requests a second",
-		situation: "serve", measure: "whole/clock", peers: []peer{nginx}},
+	{part: "serve", name: "serve_rate", unit: perSecond, work: "requests of 16 clients, load generator and engine on the same cores",
+		situation: "serve", measure: "whole/rate", peers: []peer{nginx}},
 	{part: "serve", name: "serve_p50", unit: "ns", work: "what a client waits for its answer, 16 clients: the median",
 		situation: "serve", measure: "whole/p50", peers: []peer{nginx}},
 	{part: "serve", name: "serve_p99", unit: "ns", work: "the same, of 100 requests the one before the slowest",
 		situation: "serve", measure: "whole/p99", peers: []peer{nginx}},
+	{part: "serve", name: "serve_direct_rate", unit: perSecond, work: "requests of 16 clients; the peer is who asks the engine itself",
+		situation: "serve", measure: "whole/rate", peers: []peer{direct}},
+	{part: "serve", name: "serve_direct_p50", unit: "ns", work: "what a client waits for its answer, likewise: the median",
+		situation: "serve", measure: "whole/p50", peers: []peer{direct}},
+	{part: "serve", name: "serve_direct_p99", unit: "ns", work: "the same, of 100 requests the one before the slowest",
+		situation: "serve", measure: "whole/p99", peers: []peer{direct}},
 	{part: "c", name: "c_call_overhead", unit: "ns", work: "a call from C, less the same call in Go",
 		situation: "c", measure: "call"},
 	{part: "c", name: "c_best_worker_overhead", unit: "ns", work: "best_worker from C, less the same in Go",

@@ -43,8 +43,8 @@ func (p *programs) theirs(structure, situation string) []string {
 	if s, ok := scripts[situation]; ok {
 		return append([]string{p.wheel}, s.theirs...)
 	}
-	if structure == nginx.structure {
-		return []string{p.self, "serve", "nginx_" + situation}
+	if structure == nginx.structure || structure == direct.structure {
+		return []string{p.self, "serve", structure + "_" + situation}
 	}
 	return []string{p.peers, structure, situation}
 }

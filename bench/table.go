@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// table prints comparisons: the least and, behind the slash, the median of all rounds.
+// table prints comparisons: the best and, behind the slash, the median of all rounds.
 func table(out io.Writer, comparisons []comparison) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "row\twork\tours\tpeer\tratio\tpeer's name")
@@ -15,7 +15,7 @@ func table(out io.Writer, comparisons []comparison) {
 		mine, best, name := c.judge()
 		peer, ratio := "-", "-"
 		if best != nil {
-			peer, ratio = show(*best, c.unit), fmt.Sprintf("%.2f", best.least/mine.least)
+			peer, ratio = show(*best, c.unit), fmt.Sprintf("%.2f", c.ratio(mine.best, best.best))
 		} else {
 			name = "-"
 		}
@@ -25,8 +25,8 @@ func table(out io.Writer, comparisons []comparison) {
 }
 
 func show(f figures, unit string) string {
-	least, median := human(f.least, unit), human(f.median, unit)
-	return least + " / " + median
+	best, median := human(f.best, unit), human(f.median, unit)
+	return best + " / " + median
 }
 
 // human writes a figure with three digits and its unit; long times are in the unit that suits them.
