@@ -25,6 +25,7 @@ type impostor struct {
 	page  func(*etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse
 	txn   *etcdserverpb.TxnResponse
 	event *etcdserverpb.WatchResponse
+	wrote func()       // is told of transactions
 	said  atomic.Int64 // what is strange
 }
 
@@ -56,6 +57,9 @@ func (h *impostor) Range(_ context.Context, q *etcdserverpb.RangeRequest) (*etcd
 }
 
 func (h *impostor) Txn(context.Context, *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
+	if h.wrote != nil {
+		h.wrote()
+	}
 	if h.txn == nil {
 		return &etcdserverpb.TxnResponse{Succeeded: true}, nil
 	}
@@ -83,6 +87,19 @@ func (h *impostor) Watch(s etcdserverpb.Watch_WatchServer) error {
 			h.said.Add(1)
 		}
 	}
+}
+
+// serve serves it until the end of the test, and gives its address.
+func (h *impostor) serve(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	etcdserverpb.RegisterKVServer(server, h)
+	etcdserverpb.RegisterLeaseServer(server, h)
+	etcdserverpb.RegisterWatchServer(server, h)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	return "http://" + l.Addr().String()
 }
 
 // Whatever answers instead of etcd, nothing panics and nothing grows without end: the session ends, or what is strange is passed over.
@@ -123,15 +140,7 @@ func TestImpostors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults := owned.Faults()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			server := grpc.NewServer()
-			defer server.Stop()
-			etcdserverpb.RegisterKVServer(server, h)
-			etcdserverpb.RegisterLeaseServer(server, h)
-			etcdserverpb.RegisterWatchServer(server, h)
-			go func() { _ = server.Serve(l) }()
-			s := open(t, Options{Endpoints: []string{"http://" + l.Addr().String()}, Background: true})
+			s := open(t, Options{Endpoints: []string{h.serve(t)}, Background: true})
 			view, err := s.Watch("v1/instances", "ns/")
 			require.NoError(t, err)
 			_ = s.Create(discovery.Key{Bucket: "v1/instances", Path: "ns/own"}, []byte("x")) // it may be refused
@@ -145,4 +154,23 @@ func TestImpostors(t *testing.T) {
 			require.Equal(t, faults, owned.Faults(), "something panicked")
 		})
 	}
+}
+
+// What is followed from a revision that was compacted meanwhile is looked at again: what others have, and what this process wants stored.
+func TestCompactedBeforeItIsFollowed(t *testing.T) {
+	var reads, writes atomic.Int64
+	h := &impostor{event: &etcdserverpb.WatchResponse{Canceled: true, CompactRevision: 7}}
+	h.page = func(*etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse {
+		kvs := []*mvccpb.KeyValue{{Key: fmt.Appendf(nil, "v1/instances/ns/%d", reads.Add(1)), Value: []byte("x")}}
+		return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: 1}, Kvs: kvs, Count: 1}
+	}
+	h.wrote = func() { writes.Add(1) }
+	s := open(t, Options{Endpoints: []string{h.serve(t)}, Background: true})
+	view, err := s.Watch("v1/instances", "ns/")
+	require.NoError(t, err)
+	require.NoError(t, s.Create(discovery.Key{Bucket: "v1/other", Path: "own"}, []byte("x")))
+	await(t, "what changed before is seen, what may be gone is written", func() bool {
+		return view.Entries()["ns/1"] == nil && reads.Load() > 2 && len(view.Entries()) > 0 && writes.Load() > 2
+	})
+	require.EqualValues(t, 1, s.Status().Sessions)
 }
