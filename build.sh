@@ -193,7 +193,7 @@ test_interop() {
 		installed=1
 	done
 	[[ $installed == 1 ]] || return 0
-	DGO_TEST_DYNAMO=$build/dynamo logged interop go test -tags interop -count=1 -v -run Dynamo ./core/runtime ./core/kvrouter ./core/mockworker
+	DGO_TEST_DYNAMO=$build/dynamo logged interop go test -tags interop -count=1 -v -run Dynamo ./core/runtime ./core/kvrouter ./core/mockworker ./core/engineworker
 	grep -E '^ok\s' "$build/test/interop.log"
 }
 

@@ -2,7 +2,7 @@
 
 Arguments: the workers' endpoint, the block size. Commands (``do``):
 
-    generate  tokens, model, stop_after (then the stream is dropped)   -> items, error, worker
+    generate  tokens, model, max_tokens (3), stop_after (then the stream is dropped)   -> items, error, worker
     overlap   tokens                                                   -> scores by worker id
     best      tokens, request_id                                       -> worker, overlap
     free, prefilled  request_id
@@ -31,7 +31,7 @@ async def main():
 
     async def generate(c):
         items, error = [], None
-        stream = await router.generate(c["tokens"], c["model"], stop_conditions={"max_tokens": 3})
+        stream = await router.generate(c["tokens"], c["model"], stop_conditions={"max_tokens": c.get("max_tokens", 3)})
         try:
             async for item in stream:
                 if item is None:  # releases before 1.5 tell no more of an error than that
