@@ -1,9 +1,12 @@
 package event
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/replica"
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
@@ -22,8 +25,19 @@ type Mesh struct {
 	published, unsent, echoes, otherRouter, malformed atomic.Uint64
 
 	mu      sync.Mutex
-	routers map[uint64]uint64 // who publishes, by publisher; one router each
+	routers map[uint64]uint64    // who publishes, by publisher; one router each
+	ends    []wire.SequenceEvent // requests that ended last, on an event plane that may lose that
+	next    int                  // place in ends
+	later   *time.Timer          // says them once more
+	closed  bool
 }
+
+// What is said again when an event plane is back: an end that nobody hears of is load that nobody has, for as long as a booking lasts elsewhere.
+const (
+	maxEnds = 1024
+	// others come back in their own time; see nats.Options.ReconnectMax
+	saidAgain = 3 * time.Second
+)
 
 // NewMesh joins the routers of an endpoint. Errors: those of NewPublisher and of the store.
 func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, error) {
@@ -42,7 +56,43 @@ func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, erro
 		pub.Close()
 		return nil, err
 	}
+	if out, ok := pub.out.(plane.Returning); ok {
+		m.ends = make([]wire.SequenceEvent, 0, maxEnds)
+		m.later = time.AfterFunc(time.Hour, owned.Guarded(m.repeat))
+		m.later.Stop()
+		out.OnReturn(func() {
+			m.repeat()
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if !m.closed {
+				m.later.Reset(saidAgain)
+			}
+		})
+	}
 	return m, nil
+}
+
+// repeat says which requests ended last. Who knows passes it over.
+func (m *Mesh) repeat() {
+	m.mu.Lock()
+	ends := slices.Clone(m.ends)
+	m.mu.Unlock()
+	for i := range ends {
+		m.send(&ends[i])
+	}
+}
+
+// remember keeps an end to be said again.
+func (m *Mesh) remember(e *wire.SequenceEvent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := wire.SequenceEvent{Kind: e.Kind, RequestID: e.RequestID, Worker: e.Worker, LoRAName: e.LoRAName}
+	if len(m.ends) < cap(m.ends) {
+		m.ends = append(m.ends, end)
+		return
+	}
+	m.ends[m.next] = end
+	m.next = (m.next + 1) % len(m.ends)
 }
 
 // ID is this router's among the others.
@@ -50,6 +100,13 @@ func (m *Mesh) ID() uint64 { return m.pub.ID() }
 
 // Publish tells the others; e is borrowed for the call, and its RouterID does not matter.
 func (m *Mesh) Publish(e *wire.SequenceEvent) {
+	if e.Kind == wire.SequenceFreed && m.later != nil {
+		m.remember(e)
+	}
+	m.send(e)
+}
+
+func (m *Mesh) send(e *wire.SequenceEvent) {
 	mine := *e
 	mine.RouterID = m.pub.ID()
 	payload, err := m.encode(make([]byte, 0, 256+9*len(e.Sequences)), []wire.SequenceEvent{mine})
@@ -79,6 +136,11 @@ func (m *Mesh) Stats() replica.Stats {
 
 // Close leaves the others. The sink is not called any more when it returns. It is idempotent.
 func (m *Mesh) Close() {
+	m.mu.Lock()
+	if m.closed = true; m.later != nil {
+		m.later.Stop()
+	}
+	m.mu.Unlock()
 	m.sub.Close()
 	m.pub.Close()
 }

@@ -31,9 +31,10 @@ type outlet struct {
 	again   bool // the last message is sent again when a connection was lost
 	dropped atomic.Uint64
 
-	mu     sync.Mutex // guards the rest
-	closed bool
-	last   []byte
+	mu       sync.Mutex // guards the rest
+	closed   bool
+	last     []byte
+	returned func() // nil: nobody is told
 }
 
 // Open implements plane.Events. It waits for the server.
@@ -86,6 +87,23 @@ func (o *outlet) repeat() {
 	defer o.mu.Unlock()
 	if nc := o.c.live.Load(); nc != nil && o.last != nil && !o.closed {
 		_ = nc.Publish(o.subject, o.last)
+	}
+}
+
+// OnReturn implements plane.Returning.
+func (o *outlet) OnReturn(tell func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.returned = tell
+}
+
+// tell tells that the server is back.
+func (o *outlet) tell() {
+	o.mu.Lock()
+	tell := o.returned
+	o.mu.Unlock()
+	if tell != nil {
+		tell()
 	}
 }
 
@@ -179,6 +197,7 @@ func (c *Conn) keep() {
 			if current != w.session {
 				for _, o := range w.outlets {
 					o.repeat()
+					o.tell()
 				}
 				current = w.session
 			}

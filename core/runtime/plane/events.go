@@ -31,6 +31,12 @@ type Outlet interface {
 	Close()
 }
 
+// Returning is an Outlet that tells when it reaches others again, after messages may have been lost that it took.
+type Returning interface {
+	// OnReturn has a function called then, which must not wait. It is called once, before anything is sent.
+	OnReturn(func())
+}
+
 // OutletStats count.
 type OutletStats struct {
 	Subscribers int    // now; -1: not known
