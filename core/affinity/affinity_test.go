@@ -222,7 +222,9 @@ func (p *pair) step(op, x, y byte) {
 		require.Equal(p.t, wantRank, gotRank)
 	}
 	require.Equal(p.t, p.model.Len(p.now), p.table.Len(p.now))
-	affinity.Check(p.t, p.table)
+	if y%8 == 0 {
+		affinity.Check(p.t, p.table)
+	}
 }
 
 func drive(t testing.TB, mode affinity.Mode, ops []byte) {
