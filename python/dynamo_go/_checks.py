@@ -53,6 +53,15 @@ def text(value: object, name: str) -> str:
     return word
 
 
+def number(value: object, name: str) -> float:
+    """Give a number of 0 or more, also infinity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__} ({shown(value)})")
+    if not value >= 0:
+        raise InvalidArgument(f"{name}={shown(value)}, expected at least 0")
+    return value
+
+
 def path_text(value: Any) -> str:
     """Give the path of a file as text."""
     try:

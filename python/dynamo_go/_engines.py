@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._checks import expect, integer, path_text, text, texts
-from ._errors import Timeout, WorkerNotFound
+from ._checks import expect, integer, number, path_text, shown, text, texts
+from ._errors import InvalidArgument, Timeout, WorkerNotFound
 
 if TYPE_CHECKING:
     import os
@@ -92,7 +92,9 @@ class EngineEndpoint:
         for name in ("kind", "model", "topic", "health_path"):
             if given[name] is not None:
                 text(given[name], name)
-        for name, number in (
+        if kind not in (None, "vllm", "sglang"):
+            raise InvalidArgument(f"kind={shown(kind)}, expected one of vllm, sglang")
+        for name, value in (
             ("dp_size", dp_size),
             ("dp_start", dp_start),
             ("worker_id", worker_id),
@@ -100,10 +102,12 @@ class EngineEndpoint:
             ("max_num_batched_tokens", max_num_batched_tokens),
             ("total_kv_blocks", total_kv_blocks),
         ):
-            given[name] = None if number is None else integer(number, name, 0)
+            given[name] = None if value is None else integer(value, name, 0)
         given["taints"] = None if taints is None else texts(taints, "taints")
         given["adapters"] = None if adapters is None else texts(adapters, "adapters")
         if headers is not None:
+            if not isinstance(headers, Mapping):
+                raise TypeError(f"headers: expected a mapping, got {type(headers).__name__} ({shown(headers)})")
             given["headers"] = {text(k, "headers"): text(v, f"headers[{k}]") for k, v in headers.items()}
         config = json.dumps({name: value for name, value in given.items() if value is not None})
         return self._engines().add_engine(self._path, config)
@@ -145,12 +149,13 @@ class EngineEndpoint:
             WorkerNotFound: it is none that this process serves.
             Timeout: requests still run; it goes on draining.
         """
-        limit = None if timeout is None else time.monotonic() + float(timeout)
-        number = integer(worker_id, "worker_id", 0)
-        self._engines().drain_engine(self._path, number, True)
-        while self._one(number)["active"] > 0:
+        limit = None if timeout is None else time.monotonic() + number(timeout, "timeout")
+        worker_id = integer(worker_id, "worker_id", 0)
+        self._engines().drain_engine(self._path, worker_id, True)
+        while self._one(worker_id)["active"] > 0:
             if limit is not None and time.monotonic() >= limit:
-                raise Timeout(f"worker_id={number}: {self._one(number)['active']} requests still run after {timeout} s")
+                active = self._one(worker_id)["active"]
+                raise Timeout(f"worker_id={worker_id}: {active} requests still run after {timeout} s")
             await asyncio.sleep(_LOOK_SECONDS)
 
     def resume(self, worker_id: int) -> None:
@@ -177,8 +182,14 @@ class EngineEndpoint:
 
 
 def _places(value: str | Mapping[int, str] | None, name: str) -> Any:
-    if value is None or isinstance(value, str):
-        return value if value is None else text(value, name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value == "":
+            raise InvalidArgument(
+                f"{name}={value!r}, expected an endpoint" + (' or "none"' if name == "kv_events" else "")
+            )
+        return text(value, name)
     if not isinstance(value, Mapping):
         raise TypeError(f"{name}: expected str or a mapping from rank to str, got {type(value).__name__}")
     return {str(integer(rank, name, 0)): text(place, f"{name}[{rank}]") for rank, place in value.items()}

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._checks import integer
+from ._checks import integer, shown
 from ._errors import DynamoError
 from ._signals import interruptible
 from ._stream import ItemStream
@@ -101,6 +101,10 @@ class MockWorker(Mocker):
     """
 
     def __init__(self, endpoint: Endpoint, **config: Any) -> None:
+        from ._runtime import Endpoint
+
+        if not isinstance(endpoint, Endpoint):
+            raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__} ({shown(endpoint)})")
         self._endpoint = endpoint  # whose runtime it needs
         self.worker_id = endpoint.connection_id()
         self._native = _native.Mocker(json.dumps(config), endpoint._hub.native, endpoint._path, self.worker_id)

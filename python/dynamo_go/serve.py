@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _native
-from ._checks import integer
+from ._checks import expect, integer, number, shown, text, texts
 from ._config import KvRouterConfig
 from ._errors import Closed, DynamoError, InvalidArgument
 from ._logging import configure_logging
@@ -63,20 +63,24 @@ class Server:
         engines_file: str | None = None,
         limits: dict[str, float] | None = None,
     ) -> None:
+        if config is not None and not isinstance(config, KvRouterConfig):
+            raise TypeError(f"config: expected KvRouterConfig, got {type(config).__name__} ({shown(config)})")
+        if encode is not None and not callable(encode):
+            raise TypeError(f"encode: expected a function, got {type(encode).__name__} ({shown(encode)})")
         settings = {
-            "engines": list(engines),
-            "engines_file": engines_file or "",
-            "listen": listen,
-            "block_size": integer(block_size, "block_size"),
-            "router_mode": router_mode,
+            "engines": texts(engines, "engines"),
+            "engines_file": "" if engines_file is None else text(engines_file, "engines_file"),
+            "listen": text(listen, "listen"),
+            "block_size": integer(block_size, "block_size", low=1),
+            "router_mode": text(router_mode, "router_mode"),
             "router": json.loads((config or KvRouterConfig()).to_json()),
             "tokenizer": "host" if encode is not None else "engine",
-            "limits": _limits(limits or {}, {}),
+            "limits": {} if limits is None else _limits(expect(limits, dict, "limits"), {}),
         }
         self._native = _native.Server(json.dumps(settings))
         if encode is not None:
-            texts = self._native.texts()
-            threading.Thread(target=self._encode, args=(texts, encode), name="dynamo_go texts", daemon=True).start()
+            prompts = self._native.texts()
+            threading.Thread(target=self._encode, args=(prompts, encode), name="dynamo_go texts", daemon=True).start()
 
     def _encode(self, texts: _native.Stream, encode: Encode) -> None:
         """Give token ids until the server is closed. A text that cannot be encoded is routed by load alone."""
@@ -98,9 +102,7 @@ class Server:
 
     def stop(self, grace_seconds: float = 30.0) -> None:
         """Begin to stop: nothing new is taken; what runs has so long to end. ``info()["drained"]`` tells when it is over."""
-        if not grace_seconds >= 0:
-            raise InvalidArgument(f"grace_seconds is {grace_seconds!r}, expected at least 0")
-        self._native.stop(int(min(grace_seconds, 1e9) * 1000))
+        self._native.stop(int(min(number(grace_seconds, "grace_seconds"), 1e9) * 1000))
 
     def close(self) -> None:
         """End everything at once. Closing again does nothing; an interrupt leaves it to close by itself."""
@@ -154,6 +156,7 @@ _LIMITS = {
 def _limits(limits: Mapping[str, Any], flags: Mapping[str, str]) -> dict[str, Any]:
     """Check what JSON has no words for, and 0, which is not the default that the library takes it for."""
     for name, value in limits.items():
+        text(name, "limits")
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise InvalidArgument(f"{flags.get(name, name)} is {value!r}, expected a number above 0")
     return dict(limits)
@@ -208,13 +211,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--grace-seconds", type=float, default=30.0, metavar="X", help="for requests to end when it is stopped (30)")
     add("--log-level", metavar="LEVEL", help="log to standard error: error, warn, info, debug (DYN_LOG)")
     group = parser.add_argument_group("limits of clients")
-    for flag, (name, kind, text) in _LIMITS.items():
-        group.add_argument(f"--{flag}", dest=f"limit_{name}", type=kind, metavar="N", help=text)
+    for flag, (name, kind, told) in _LIMITS.items():
+        group.add_argument(f"--{flag}", dest=f"limit_{name}", type=kind, metavar="N", help=told)
     group = parser.add_argument_group("routing, of the mode kv")
     group.add_argument("--load-aware", action=argparse.BooleanOptionalAction, default=None,
                        help="route by load alone, without regard to caches (DYN_ROUTER_LOAD_AWARE)")  # fmt: skip
-    for flag, (keyword, kind, text) in _FLAGS.items():
-        _add(group, flag, keyword, kind, text)
+    for flag, (keyword, kind, told) in _FLAGS.items():
+        _add(group, flag, keyword, kind, told)
     for flag, of in _OLDER.items():
         _add(group, flag, *_FLAGS[of][:2], argparse.SUPPRESS)
     return parser

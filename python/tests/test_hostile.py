@@ -8,18 +8,21 @@ nothing: the call that works still works afterwards.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import inspect
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import BLOCK, echo, make_router, make_runtime, run, serve
 
 import dynamo_go
-from dynamo_go import Closed, FileError, InvalidArgument, WorkerNotFound
-from dynamo_go.mocker import Mocker
+from dynamo_go import CannotConnect, Closed, FileError, InvalidArgument, WorkerNotFound
+from dynamo_go.mocker import Mocker, MockWorker
+from dynamo_go.serve import Server
 
 HUGE = "x" * 10_000_000
 NAN, INFINITE = float("nan"), float("inf")
@@ -248,7 +251,7 @@ CALLS: dict[str, Called] = {
     ),
     "DistributedRuntime": Called(
         {"event_loop": "LOOP", "discovery_backend": "mem", "request_plane": "tcp"}, event_loop=types(5, None),
-        discovery_backend=types(5, None) + values("x", HUGE), request_plane=types(5, None) + values("x"),
+        discovery_backend=types(5) + values("x", HUGE), request_plane=types(5) + values("x"),
         enable_nats=ANY, event_plane=types(5) + values("x"), response_plane=types(5) + values("x"),
     ),
     "DistributedRuntime.endpoint": Called({"path": "a.b.c"}, path=types(5, None) + values("", "a.b", "a..c", HUGE)),
@@ -256,6 +259,25 @@ CALLS: dict[str, Called] = {
     "Endpoint.serve_endpoint": Called(
         {"handler": echo}, handler=types(5, None), graceful_shutdown=types(5), metrics_labels=ANY, health_check_payload=ANY
     ),
+    "Endpoint.add_engine": Called(
+        {"url": "http://127.0.0.1:1", "worker_id": 7}, url=types(5, None) + values("", "nonsense", "\ud800", HUGE), kv_events=ENDPOINTS,
+        replay=ENDPOINTS, **dict.fromkeys(("dp_size", "dp_start", "worker_id", "block_size", "max_num_batched_tokens",
+        "total_kv_blocks"), types("1", 1.5) + values(-1, 2**64, DIGITS)), kind=types(5) + values("x", HUGE),
+        **dict.fromkeys(("model", "topic", "health_path"), types(5, b"x") + values("\ud800", HUGE)), taints=TEXTS, adapters=TEXTS,
+        headers=types(5, ["a"], {5: "a"}, {"a": 5}) + values({"\ud800": "a"}),
+    ),
+    "Endpoint.add_engines": Called({"path": "ENGINES"}, path=FILE),
+    "Endpoint.drain": Called({"worker_id": 7}, worker_id=[*U64, (99, WorkerNotFound)], timeout=types("1", [])),
+    "Endpoint.resume": Called({"worker_id": 7}, worker_id=[*U64, (99, WorkerNotFound)]),
+    "Endpoint.remove_engine": Called({"worker_id": 7}, worker_id=[*U64, (99, WorkerNotFound)], kill=FLAG),
+    "MockWorker": Called({"endpoint": "UNSERVED"}, endpoint=types(5, None), config=[]),
+    "Server": Called(
+        {"engines": ["http://127.0.0.1:1,none"], "listen": "127.0.0.1:0"}, engines=types(None, 5, "http://127.0.0.1:1", [5])
+        + values([], ["nonsense"], ["\ud800"], [HUGE]), listen=types(5, None) + values("\ud800") + [("nonsense", CannotConnect)], block_size=COUNT,
+        router_mode=types(5, None) + values("x", HUGE), config=types(5, {}), encode=types(5, "x"), engines_file=types(5) + values("\ud800"),
+        limits=types(5, [1], {5: 1}) + values({"nonsense": 1}, {"requests": 0}, {"requests": NAN}, {"requests": "1"}),
+    ),
+    "Server.stop": Called({"grace_seconds": 0}, grace_seconds=[*types("1", None), *values(NAN, -1.0)]),
     "Client.direct": Called(
         {"request": 1, "instance_id": "INSTANCE"}, request=ANY, instance_id=[*types("x", 1.5), (5, WorkerNotFound)],
         annotated=ANY, context=types(5),
@@ -298,13 +320,17 @@ NOT_MADE = {"AsyncResponseStream", "Client", "Endpoint", "ItemStream", "OverlapS
 def public() -> dict[str, Callable[..., Any]]:
     """Every function, constructor and method that takes arguments, by its name."""
     found: dict[str, Callable[..., Any]] = {}
-    for name, value in [*((name, getattr(dynamo_go, name)) for name in dynamo_go.__all__), ("Mocker", Mocker)]:
+    more = [("Mocker", Mocker), ("MockWorker", MockWorker), ("Server", Server)]
+    for name, value in [*((name, getattr(dynamo_go, name)) for name in dynamo_go.__all__), *more]:
         if not inspect.isclass(value):
             found[name] = value
         elif not issubclass(value, (BaseException, dict, enum.Enum)):
             if name not in NOT_MADE:
                 found[name] = value
-            for method, what in vars(value).items():
+            parts = [
+                vars(part) for part in value.__mro__ if part.__module__.startswith("dynamo_go") and part is not Mocker
+            ]
+            for method, what in {**dict(kv for part in parts for kv in part.items()), **vars(value)}.items():
                 if not method.startswith("_") and inspect.isroutine(getattr(value, method)):
                     found[f"{name}.{method}"] = getattr(value, method) if isinstance(what, staticmethod) else what
     return found
@@ -338,10 +364,15 @@ class Subjects:
             "DistributedRuntime": self.runtime,
             "Endpoint": endpoint,
             "KvRouterConfig": dynamo_go.KvRouterConfig(),
+            "MockWorker": MockWorker(self.runtime.endpoint("a.b.mock")),
+            "Server": Server(["http://127.0.0.1:1,none"], "127.0.0.1:0"),
         }
+        engines = Path(f"{scratch}.engines")
+        engines.write_text('{"engines": []}')
         self.objects["ItemStream"] = self.objects["Mocker"].generate([1])
         self.stands_for = {
-            "ENDPOINT": endpoint, "LOOP": asyncio.get_running_loop(), "INSTANCE": endpoint.connection_id(), "SCRATCH": scratch
+            "ENDPOINT": endpoint, "LOOP": asyncio.get_running_loop(), "INSTANCE": endpoint.connection_id(), "SCRATCH": scratch,
+            "ENGINES": str(engines), "UNSERVED": self.runtime.endpoint("a.b.unserved"),
         }  # fmt: skip
 
     async def prepare(self, name: str) -> None:
@@ -357,6 +388,9 @@ class Subjects:
                     pass
         if name == "Router.load":
             router.save(self.stands_for["SCRATCH"])
+        if name in ("Endpoint.drain", "Endpoint.resume", "Endpoint.remove_engine"):
+            with contextlib.suppress(dynamo_go.DuplicateWorker):
+                self.objects["Endpoint"].add_engine("http://127.0.0.1:1", worker_id=7)
         if name.startswith("Client."):
             self.objects["Client"] = await self.objects["Endpoint"].client()
 
@@ -376,7 +410,7 @@ class Subjects:
 
     async def close(self) -> None:
         self.objects["KvEventPublisher"].shutdown()
-        for name in ("Router", "RadixTree", "Mocker", "KvRouter"):
+        for name in ("Router", "RadixTree", "Mocker", "KvRouter", "MockWorker", "Server"):
             self.objects[name].close()
         await self.objects["ItemStream"].aclose()
         self.runtime.shutdown()
@@ -454,6 +488,7 @@ STILL = {
         "Router.close",
         "RadixTree.close",
         "Mocker.close",
+        "Server.close",
         "KvRouter.close",
         "KvRouter.aclose",
         "KvEventPublisher.shutdown",
