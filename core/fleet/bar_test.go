@@ -24,9 +24,9 @@ import (
 // request fails that had no token yet, one that is cut off in the middle says so, and afterwards the load is spread and prefixes are found as before.
 // With DGO_SOAK_STREAMS_SECONDS, 500 streams for so long, a death each 10 s; else a short run.
 func TestStreamsWhileEnginesDieAndJoin(t *testing.T) {
-	streams, length, between := 60, 3*time.Second, 800*time.Millisecond
+	streams, kills, between := 60, 3, time.Duration(0)
 	if s, err := strconv.Atoi(os.Getenv("DGO_SOAK_STREAMS_SECONDS")); err == nil && s > 0 {
-		streams, length, between = 500, time.Duration(s)*time.Second, 10*time.Second
+		streams, kills, between = 500, max(s/10, 1), 10*time.Second
 	}
 	f := newFleet(t, func(o *fleet.Options) { o.Health = engine.Health{} })
 	start := func() *mocker.Mocker {
@@ -79,41 +79,45 @@ func TestStreamsWhileEnginesDieAndJoin(t *testing.T) {
 			}
 		})
 	}
-	rate := func() float64 { // of hits since it was asked last
-		n, d := known.Swap(0), asked.Swap(0)
-		return float64(n) / float64(max(d, 1))
+	// rate is that of hits from now on, over as many requests as there are streams, of which each engine of so many gets some, and over the time between
+	// two deaths.
+	rate := func(engines int) float64 {
+		t.Helper()
+		mu.Lock()
+		clear(placed)
+		mu.Unlock()
+		known.Store(0)
+		asked.Store(0)
+		began := time.Now()
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			n := 0
+			for _, of := range placed {
+				n += of
+			}
+			return n >= streams && len(placed) >= engines && time.Since(began) >= between
+		}, between+time.Minute, time.Millisecond)
+		return float64(known.Load()) / float64(asked.Load())
 	}
-	time.Sleep(between) // they get warm
-	rate()
-	time.Sleep(between)
-	before := rate() // what is to be reached again
-	ended := time.After(length)
-	deaths := 0
-	for over := false; !over; {
+	rate(4) // they get warm
+	before := rate(4)
+	for deaths := range kills {
 		dead := live[0]
 		live = append(slices.Clone(live[1:]), start())
 		require.NoError(t, dead.Close())
-		deaths++
-		select {
-		case <-time.After(between):
-		case <-ended:
-			over = true
-		}
-		t.Logf("after death %d: hits %.2f, served %d, cut off %d", deaths, rate(), served.Load(), cut.Load())
+		t.Logf("after death %d: hits %.2f, served %d, cut off %d", deaths+1, rate(0), served.Load(), cut.Load())
 	}
-	mu.Lock()
-	clear(placed)
-	mu.Unlock()
-	rate()
-	time.Sleep(between)
-	after := rate()
+	require.NoError(t, f.WaitReady(within(t), 4))
+	rate(4) // the last one gets warm
+	after := rate(4)
 	mu.Lock()
 	spread := slices.Sorted(maps.Values(placed))
 	mu.Unlock()
 	stop()
 	clients.Wait()
-	t.Logf("%d streams, %v, %d deaths: served %d, cut off in mid-stream %d, failed before a token %d; hits %.2f before, %.2f after; spread %v",
-		streams, length, deaths, served.Load(), cut.Load(), failed.Load(), before, after, spread)
+	t.Logf("%d streams, %d deaths: served %d, cut off in mid-stream %d, failed before a token %d; hits %.2f before, %.2f after; spread %v",
+		streams, kills, served.Load(), cut.Load(), failed.Load(), before, after, spread)
 	require.Zero(t, failed.Load())
 	require.Zero(t, untyped.Load())
 	require.Greater(t, served.Load(), int64(streams))
