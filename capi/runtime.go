@@ -197,6 +197,9 @@ type runtimeInfo struct {
 	ID        uint64 `json:"id"`
 	Connected bool   `json:"connected"`
 	Error     string `json:"error,omitempty"`
+
+	Discovered     bool   `json:"discovered"`
+	DiscoveryError string `json:"discovery_error,omitempty"`
 }
 
 //export dgo_go_runtime_info
@@ -205,10 +208,13 @@ func dgo_go_runtime_info(h C.dgo_runtime, b *C.dgo_buffer, e *C.dgo_error) C.dgo
 		if err := checkBuffer(b, "info"); err != nil {
 			return err
 		}
-		connected, err := m.Reach()
+		connected, err := m.Runtime().Reach()
 		info := runtimeInfo{ID: m.Runtime().ID(), Connected: connected}
 		if err != nil {
 			info.Error = err.Error()
+		}
+		if info.Discovered, err = m.Discovered(); err != nil {
+			info.DiscoveryError = err.Error()
 		}
 		return giveJSON(b, info)
 	})

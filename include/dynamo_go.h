@@ -873,9 +873,9 @@ typedef struct dgo_notice {
 dgo_status dgo_runtime_new(const char *config, size_t config_size, dgo_runtime *runtime, dgo_stream *notices, dgo_error *error);
 
 /* dgo_runtime_info: who this process is.
- *   info  [out] JSON object: id (that of its instances); connected (false: etcd or NATS is not within reach, or clients and routers have not
- *               seen yet what etcd has); error, if there is one: why it is not, of etcd after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a
- *               first connection, or at once after that, or what it refuses.
+ *   info  [out] JSON object: id (that of its instances); connected (false: etcd or NATS is not within reach); error, if there is one: why it is
+ *               not, of etcd after ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS without a first connection, or at once after that, or what it refuses;
+ *               discovered (clients and routers have seen what etcd has; always, where there is none); discovery_error: that of etcd alone.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_runtime_info(dgo_runtime runtime, dgo_buffer *info, dgo_error *error);
 

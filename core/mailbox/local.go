@@ -69,11 +69,12 @@ func (m *Mailbox) follow(k *kvrouter.KvRouter, of discovery.Name) {
 	}
 }
 
-// Reach is the runtime's. When all servers are within reach, clients and routers have seen what these showed first.
-func (m *Mailbox) Reach() (connected bool, err error) {
-	connected, err = m.r.Reach()
-	if !connected {
-		return connected, err
+// Discovered tells whether the store is within reach, and if not, why, as discovery.Remote does. When it is, clients and routers have seen what it showed.
+func (m *Mailbox) Discovered() (yes bool, err error) {
+	if remote, ok := m.r.Store().(discovery.Remote); ok {
+		if yes, err = remote.Reach(); !yes {
+			return false, err
+		}
 	}
 	m.mu.Lock()
 	clients, routers := slices.Collect(maps.Values(m.clients)), slices.Collect(maps.Keys(m.routers))
@@ -84,7 +85,7 @@ func (m *Mailbox) Reach() (connected bool, err error) {
 	for _, k := range routers {
 		k.Sync()
 	}
-	return connected, err
+	return true, err
 }
 
 // CloseRouter closes a router. It is idempotent.

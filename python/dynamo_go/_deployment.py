@@ -95,9 +95,9 @@ class Deployment:
                 continue
             self.check()
             info = json.loads(self.native.info())
-            if "error" in info:
-                raise CannotConnect(info["error"])
-            self.connected = info["connected"]
+            if "discovery_error" in info:
+                raise CannotConnect(info["discovery_error"])
+            self.connected = info["discovered"]
             if self.connected:
                 return
             self._looking = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Etcd, nats
+from kit import echo, run
+from servers import Etcd, free_port, nats
 
 from dynamo_go import (
     DistributedRuntime,
@@ -148,3 +150,35 @@ def test_program_that_asks_at_once(deployment: str, monkeypatch: pytest.MonkeyPa
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_server_that_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What etcd knows does not wait for a NATS server that is not there, nor fails for it."""
+    etcd = Etcd(tmp_path / "etcd")
+    etcd.start()
+    monkeypatch.setenv("ETCD_ENDPOINTS", etcd.url)
+    monkeypatch.setenv("NATS_SERVER", f"nats://127.0.0.1:{free_port()}")
+    for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        worker = DistributedRuntime(loop, "etcd", "tcp")
+        endpoint = worker.endpoint("ns.backend.generate")
+        await register_model(ModelInput.Tokens, ModelType.Completions, endpoint, "m", kv_cache_block_size=BLOCK)
+        endpoint.serve_endpoint(echo)
+        runtime = DistributedRuntime(loop, "etcd", "nats")
+        router = KvRouter(runtime.endpoint("ns.backend.generate"), BLOCK, KvRouterConfig())
+        while "error" not in json.loads(runtime._hub.native.info()):
+            await asyncio.sleep(0.001)
+        while not await router.get_potential_loads([]):
+            await asyncio.sleep(0.001)
+        stream = await router.generate([1, 2, 3], "m")
+        assert [item["token_ids"] async for item in stream] == [[1], [2]]
+        runtime.shutdown()
+        worker.shutdown()
+
+    try:
+        run(main(), 60)
+    finally:
+        etcd.kill()
