@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from kit import BLOCK, PATH, echo, run
-from servers import Etcd, free_port
+from ports import free_port
+from servers import Etcd
 
 from dynamo_go import (
     CannotConnect,

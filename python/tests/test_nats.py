@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from kit import echo, run
-from servers import Etcd, free_port, nats
+from ports import free_port
+from servers import Etcd, nats
 
 from dynamo_go import (
     DistributedRuntime,

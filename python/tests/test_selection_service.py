@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 import zmq
 from kit import wheel
+from ports import free_ports
 
 from dynamo_go import KvRouterConfig, Router, compute_block_hash_for_seq
 
@@ -79,19 +79,6 @@ def service() -> Iterator[Service]:
     running.close()
 
 
-def free_ports() -> tuple[int, int]:
-    """Give two ports in a row that are free."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port, port + 1
-
-
 class Fleet:
     """Workers that both routers know, their engines' publishers, and what was booked."""
 
@@ -106,7 +93,7 @@ class Fleet:
         self.count = 0
         service("restart", environment)
         for worker_id in sorted({worker_id for worker_id, _ in RANKS}):
-            ports = free_ports()
+            ports = free_ports(2)
             size = sum(worker == worker_id for worker, _ in RANKS)
             for rank in range(size):
                 self.sockets[worker_id, rank] = self.context.socket(zmq.PUB)

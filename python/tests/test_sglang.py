@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,17 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from dynamo_go import Router
 
 PEER = Path(__file__).resolve().parents[2] / "testdata" / "peers" / "engine_publisher"
 BATCHES = 3000
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Publisher:

@@ -5,6 +5,7 @@ package servertest
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -53,13 +54,31 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
-// FreePort gives a port of loopback that nobody listens on now.
+// Ports below those that systems give to connections.
+const (
+	firstPort = 16384
+	ports     = 16384
+)
+
+var given sync.Map // ports
+
+// FreePort gives a port of loopback that nobody listens on now, each but once. It is none that the system would give to a connection before the server
+// has it, or while the server is away.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		port := firstPort + rand.IntN(ports)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		if _, taken := given.LoadOrStore(port, true); !taken {
+			return port
+		}
+	}
+	require.FailNow(t, "no port is free")
+	return 0
 }
 
 // Server is a server's process. It is killed at the end of the test.
