@@ -1,7 +1,9 @@
 package event
 
 import (
+	"container/list"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/runtime/discovery"
 	"github.com/dynamo-go/dynamo-go/core/runtime/plane"
 	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // Mesh is what package replica is, over the event plane: the routers of an endpoint tell each other what they place. They find each other by
@@ -24,17 +27,26 @@ type Mesh struct {
 
 	published, unsent, echoes, otherRouter, malformed atomic.Uint64
 
+	later *time.Timer // says ends once more; nil: the event plane does not lose them
+
 	mu      sync.Mutex
-	routers map[uint64]uint64    // who publishes, by publisher; one router each
-	ends    []wire.SequenceEvent // requests that ended last, on an event plane that may lose that
-	next    int                  // place in ends
-	later   *time.Timer          // says them once more
+	routers map[uint64]uint64        // who publishes, by publisher; one router each
+	ends    map[string]*list.Element // of order, by request
+	order   *list.List               // of *ended, at most maxEnds: who ended last is at the back
 	closed  bool
+}
+
+// ended is a request that ended on an event plane that may lose that.
+type ended struct {
+	id    string
+	ranks []worker.Rank // where, at most maxRanks: an id may be used again
+	runs  bool          // it is used again: nothing is said of its earlier ends, which others could take for the end of what runs
 }
 
 // What is said again when an event plane is back: an end that nobody hears of is load that nobody has, for as long as a booking lasts elsewhere.
 const (
-	maxEnds = 1024
+	maxEnds  = 1024
+	maxRanks = 4
 	// others come back in their own time; see nats.Options.ReconnectMax
 	saidAgain = 3 * time.Second
 )
@@ -57,7 +69,7 @@ func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, erro
 		return nil, err
 	}
 	if out, ok := pub.out.(plane.Returning); ok {
-		m.ends = make([]wire.SequenceEvent, 0, maxEnds)
+		m.ends, m.order = make(map[string]*list.Element), list.New()
 		m.later = time.AfterFunc(time.Hour, owned.Guarded(m.repeat))
 		m.later.Stop()
 		out.OnReturn(func() {
@@ -75,32 +87,69 @@ func NewMesh(l plane.Link, scope discovery.Name, sink replica.Sink) (*Mesh, erro
 // repeat says which requests ended last. Who knows passes it over.
 func (m *Mesh) repeat() {
 	m.mu.Lock()
-	ends := slices.Clone(m.ends)
+	ends := make([]*list.Element, 0, m.order.Len())
+	for at := m.order.Front(); at != nil; at = at.Next() {
+		ends = append(ends, at)
+	}
 	m.mu.Unlock()
-	for i := range ends {
-		m.send(&ends[i])
+	for _, at := range ends {
+		m.repeatOne(at)
 	}
 }
 
-// remember keeps an end to be said again.
+// repeatOne says one end, before what is placed under its id meanwhile is told, or not at all.
+func (m *Mesh) repeatOne(at *list.Element) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := at.Value.(*ended)
+	if e.runs || m.ends[e.id] != at {
+		return
+	}
+	for _, rank := range e.ranks {
+		m.send(&wire.SequenceEvent{Kind: wire.SequenceFreed, RequestID: e.id, Worker: rank})
+	}
+}
+
+// remember notes what is to be said again, before it is said: ends, and that an id is used again.
 func (m *Mesh) remember(e *wire.SequenceEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	end := wire.SequenceEvent{Kind: e.Kind, RequestID: e.RequestID, Worker: e.Worker, LoRAName: e.LoRAName}
-	if len(m.ends) < cap(m.ends) {
-		m.ends = append(m.ends, end)
-		return
+	at := m.ends[e.RequestID]
+	switch {
+	case e.Kind == wire.SequenceAdded && at != nil:
+		at.Value.(*ended).runs = true
+	case e.Kind == wire.SequenceFreed && len(e.RequestID) <= wire.MaxSequenceIDSize: // others are never sent
+		if at == nil {
+			id := strings.Clone(e.RequestID) // it may be a part of something long
+			at = m.order.PushBack(&ended{id: id})
+			m.ends[id] = at
+		}
+		m.order.MoveToBack(at)
+		at.Value.(*ended).end(e.Worker)
+		if oldest := m.order.Front(); m.order.Len() > maxEnds {
+			delete(m.ends, oldest.Value.(*ended).id)
+			m.order.Remove(oldest)
+		}
 	}
-	m.ends[m.next] = end
-	m.next = (m.next + 1) % len(m.ends)
+}
+
+// end notes that the request ended on a rank, last of all.
+func (e *ended) end(rank worker.Rank) {
+	e.runs = false
+	if i := slices.Index(e.ranks, rank); i >= 0 {
+		e.ranks = slices.Delete(e.ranks, i, i+1)
+	} else if len(e.ranks) == maxRanks {
+		e.ranks = slices.Delete(e.ranks, 0, 1)
+	}
+	e.ranks = append(e.ranks, rank)
 }
 
 // ID is this router's among the others.
 func (m *Mesh) ID() uint64 { return m.pub.ID() }
 
-// Publish tells the others; e is borrowed for the call, and its RouterID does not matter.
+// Publish tells the others; e is borrowed for the call, and its RouterID does not matter. Events of one request must be published in their order.
 func (m *Mesh) Publish(e *wire.SequenceEvent) {
-	if e.Kind == wire.SequenceFreed && m.later != nil {
+	if m.later != nil {
 		m.remember(e)
 	}
 	m.send(e)
