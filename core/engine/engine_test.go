@@ -238,6 +238,12 @@ func TestErrorsHaveAKindAndSayWhetherAnotherEngineMayDo(t *testing.T) {
 		"an empty stream":  {func(w http.ResponseWriter, _ *http.Request) { sse(w) }, engine.ErrBroken, true, ""},
 		"a broken stream":  {func(w http.ResponseWriter, _ *http.Request) { sse(w, one); panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
 		"no answer at all": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, engine.ErrBroken, true, ""},
+		"no status": {func(w http.ResponseWriter, _ *http.Request) {
+			if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 000 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n")
+				_ = conn.Close()
+			}
+		}, engine.ErrProtocol, true, "status 000"},
 		"a broken 200": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			w.Write([]byte("x"))

@@ -166,6 +166,10 @@ func (x *exchange) send(q *Request) (*http.Response, error) {
 	if err != nil {
 		return nil, sending(err)
 	}
+	if r.StatusCode < 100 { // net/http takes it for one: 000 is no status that could be handed on
+		r.Body.Close()
+		return nil, fmt.Errorf("%w: status %03d", ErrProtocol, r.StatusCode)
+	}
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		r.Body.Close()
 		return nil, fmt.Errorf("%w: it answers with another protocol", ErrProtocol)
