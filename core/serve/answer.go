@@ -162,9 +162,40 @@ func (r *request) see(piece []byte) {
 // mustEnd tells whether the answer is one that ends with [DONE], in both engines: one that just ends is broken, too.
 func (r *request) mustEnd() bool { return r.events && r.status == fasthttp.StatusOK }
 
-// done tells whether an event stream came to its end.
+// done tells whether an event stream came to its end: among the latest events is one whose data is [DONE]. A text that has the word in it ends nothing.
 func (r *request) done(piece []byte) bool {
-	return bytes.Contains(piece, []byte("[DONE]")) || bytes.Contains(r.tail, []byte("[DONE]"))
+	if len(piece) >= keptTail {
+		return lastWord(piece[len(piece)-keptTail:], false)
+	}
+	text := append(r.tail, piece...)
+	return lastWord(text, len(text) < keptTail) // see cuts nothing off before
+}
+
+// lastWord looks for an event whose data is [DONE]. If text does not begin with an event, what comes before the first empty line is left alone. The last
+// line, and its event, may lack their ends.
+func lastWord(text []byte, whole bool) bool {
+	lines, ended := 0, false // of data in this event, unless it is one whose beginning is not here; the only one is [DONE]
+	if !whole {
+		lines = 1
+		_, text, _ = bytes.Cut(text, []byte{'\n'})
+	}
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte{'\n'})
+		text = rest
+		line = bytes.TrimSuffix(line, []byte{'\r'})
+		if len(line) == 0 {
+			if ended {
+				return true
+			}
+			lines = 0
+			continue
+		}
+		if data, is := bytes.CutPrefix(line, []byte("data:")); is {
+			lines++
+			ended = lines == 1 && string(bytes.TrimPrefix(data, []byte{' '})) == "[DONE]"
+		}
+	}
+	return ended
 }
 
 // usage counts what the answer says of itself.
