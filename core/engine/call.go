@@ -22,6 +22,10 @@ import (
 // Call is a request that is handed on for as little CPU as it can be: Forward without net/http, and without a context. The zero value is ready for
 // Send; after End it is ready again. Cancel may be called from any goroutine, all else is for one goroutine at a time.
 type Call struct {
+	// Aside says that what is asked is not what the engine is for. An engine can be well whose /tokenize hangs, and ill whose /tokenize answers: what
+	// becomes of the call counts neither for nor against it, unless there is nobody to connect to.
+	Aside bool
+
 	x      rawhttp.Exchange
 	e      *Engine // nil: nothing runs
 	status int
@@ -155,7 +159,10 @@ func (c *Call) Headers(f func(name, value []byte)) {
 func (c *Call) Complete() bool { return c.status != 0 && c.x.Complete() }
 
 // Within bounds the whole of the next call.
-func (c *Call) Within(d time.Duration) { c.x.By = time.Now().Add(d) }
+func (c *Call) Within(d time.Duration) { c.By(time.Now().Add(d)) }
+
+// By says when the whole of the next call must be over.
+func (c *Call) By(t time.Time) { c.x.By = t }
 
 // Read gives what has come of the body, or waits until something does. Errors: io.EOF when it is complete, else as those of Send.
 func (c *Call) Read(p []byte) (int, error) {
@@ -192,8 +199,12 @@ func (c *Call) End() {
 		return
 	}
 	c.e = nil
-	err := c.failed
+	err, served := c.failed, whole || c.read
 	switch {
+	case c.Aside:
+		if served = false; !errors.Is(err, ErrUnreachable) {
+			err = nil
+		}
 	case whole:
 		if err = nil; c.status >= 500 {
 			err = &StatusError{Code: c.status, Message: http.StatusText(c.status)}
@@ -201,7 +212,7 @@ func (c *Call) End() {
 	case errors.Is(err, context.Canceled), errors.Is(err, ErrClosed):
 		err = nil // no fault of the engine
 	}
-	e.end(err, whole || c.read)
+	e.end(err, served)
 }
 
 // fail keeps the first error, and gives it its kind.

@@ -119,3 +119,38 @@ func TestCallToNobodyEjects(t *testing.T) {
 	require.True(t, engine.Elsewhere(err), err)
 	require.Eventually(t, func() bool { _, _, _ = call(e, &c, "/", ""); return e.State() == engine.Ejected }, 10*time.Second, time.Millisecond)
 }
+
+// TestAsideCountsNeitherWay: what becomes of a call that is not what the engine is for says nothing of how that serves.
+func TestAsideCountsNeitherWay(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/500":
+			w.WriteHeader(500)
+		case "/cut":
+			panic(http.ErrAbortHandler)
+		case "/wait":
+			<-r.Context().Done()
+		}
+	})
+	e := open(t, s.URL, func(c *engine.Config) { c.Health.Failures, c.Health.Interval = 3, time.Hour })
+	aside := engine.Call{Aside: true}
+	for range 3 {
+		for _, path := range []string{"/500", "/cut", "/wait"} {
+			aside.Within(time.Second / 50)
+			_, _, _ = call(e, &aside, path, "")
+		}
+	}
+	require.Equal(t, engine.Healthy, e.State())
+	require.Zero(t, e.Status().Faults)
+
+	var c engine.Call
+	for range 3 { // a success in between that does not count ends no row of faults
+		require.Equal(t, engine.Healthy, e.State())
+		_, _, err := call(e, &c, "/500", "")
+		require.NoError(t, err)
+		_, _, err = call(e, &aside, "/", "")
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, e.Status().Ejected)
+	require.Zero(t, e.Status().Active)
+}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -365,5 +366,49 @@ func TestTextsOfAnySizeAreCounted(t *testing.T) {
 			require.GreaterOrEqual(t, n, int64(size+4*c.ids))
 		}
 		idle(t, s)
+	}
+}
+
+// TestIllTokenizersEjectNobody: text that no /tokenize takes is routed by load, to engines that stay candidates, in the time that is for one text.
+func TestIllTokenizersEjectNobody(t *testing.T) {
+	for name, ill := range map[string]http.HandlerFunc{
+		"hangs": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"fails": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"cuts":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const texts = 12
+			var asked atomic.Int64
+			answer := func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/tokenize" {
+					asked.Add(1)
+					ill(w, r)
+					return
+				}
+				fmt.Fprint(w, `{"choices": []}`)
+			}
+			s := start(t, nil, func(c *serve.Config) {
+				c.Engines, c.Limits.Tokenize = []string{fake(t, answer), fake(t, answer)}, 3600
+				if name == "hangs" {
+					c.Limits.Tokenize = 0.05
+				}
+			})
+			for range texts {
+				a := post(s, `{"prompt": "hello"}`)
+				require.NoError(t, a.err)
+				require.Equal(t, 200, a.status, a.text)
+			}
+			require.EqualValues(t, texts, s.Status().Untokenized)
+			for _, e := range s.Status().Engines {
+				require.True(t, e.Candidate, e)
+				require.Zero(t, e.Ejected, e)
+				require.Zero(t, e.Faults, e)
+			}
+			if name == "hangs" {
+				require.LessOrEqual(t, asked.Load(), int64(texts), "no time is left to ask another engine")
+			} else {
+				require.GreaterOrEqual(t, asked.Load(), int64(2*texts), "another engine is asked")
+			}
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/engine"
 	"github.com/dynamo-go/dynamo-go/core/fleet"
 	"github.com/dynamo-go/dynamo-go/core/internal/owned"
 	"github.com/dynamo-go/dynamo-go/core/metrics"
@@ -107,7 +108,9 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	if cfg.Tokenizer == ByHost {
 		s.texts = newTexts(s.tokenizing)
 	}
-	s.requests.New = func() any { return &request{s: s, piece: make([]byte, firstPiece)} }
+	s.requests.New = func() any {
+		return &request{s: s, piece: make([]byte, firstPiece), side: engine.Call{Aside: true}} // text without ids goes by load, to engines that are well
+	}
 	if s.exporter, err = metrics.New(f.Router(), metrics.Options{}); err != nil {
 		return nil, err
 	}

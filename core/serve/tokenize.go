@@ -43,16 +43,16 @@ func (r *request) tokenize() {
 }
 
 // askEngine sends the body as it is to an engine's /tokenize, which takes of it what it takes of a completion, for both engines: the prompt, or the
-// messages with tools and what else the chat template uses. If that engine fails, another one is asked.
+// messages with tools and what else the chat template uses. If that engine fails, another one is asked, in what is left of the time.
 func (r *request) askEngine() error {
-	err := errTokens
+	err, by := errTokens, time.Now().Add(r.s.tokenizing)
 	var was *engine.Engine
 	for range 2 {
 		e := r.s.fleet.Any(was)
 		if e == nil {
 			break
 		}
-		if err = r.askOne(e); err == nil || !engine.Elsewhere(err) || r.life.Err() != nil {
+		if err = r.askOne(e, by); err == nil || !engine.Elsewhere(err) || r.life.Err() != nil || time.Until(by) <= 0 {
 			break
 		}
 		was = e
@@ -60,9 +60,9 @@ func (r *request) askEngine() error {
 	return err
 }
 
-func (r *request) askOne(e *engine.Engine) error {
+func (r *request) askOne(e *engine.Engine, by time.Time) error {
 	defer r.side.End()
-	r.side.Within(r.s.tokenizing)
+	r.side.By(by)
 	r.head = e.Head(r.head[:0], "POST", "/tokenize")
 	r.head = e.Finish(append(r.head, "Content-Type: application/json\r\n"...), len(r.body), 0)
 	if err := r.side.Send(e, r.head, r.body); err != nil {
