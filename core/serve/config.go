@@ -44,7 +44,7 @@ const (
 // Limits bound what clients can cost. The zero value of a field means its default.
 type Limits struct {
 	Connections   int     `json:"connections"`      // more are answered with 503 and closed; 8192
-	Requests      int     `json:"requests"`         // in flight; more get 503; 4096
+	Requests      int     `json:"requests"`         // in flight, whose bodies are here; more get 503; 4096
 	HeadBytes     int     `json:"head_bytes"`       // of a request; more get 431; 16 KiB
 	BodyBytes     int     `json:"body_bytes"`       // of a request; more get 413; 16 MiB
 	BufferedBytes int64   `json:"buffered_bytes"`   // of all bodies above 64 KiB, as far as they came; more get 503; 512 MiB
@@ -53,6 +53,9 @@ type Limits struct {
 	IdleSeconds   float64 `json:"idle_seconds"`     // of a connection between requests; 75
 	Tokenize      float64 `json:"tokenize_seconds"` // for text to become token ids; then it is routed by load; 10
 }
+
+// requestBytes bounds all that is read for a request: its head, its body, and as much again, or that of a small one, for what frames a body in chunks.
+func (l *Limits) requestBytes() int { return l.HeadBytes + l.BodyBytes + max(l.BodyBytes, smallBody) }
 
 // DefaultBlockSize is vLLM's.
 const DefaultBlockSize = 16

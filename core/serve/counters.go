@@ -51,6 +51,7 @@ type outcome struct {
 // counters count requests.
 type counters struct {
 	inflight     atomic.Int64
+	entered      atomic.Int64  // of these, those whose body is here
 	disconnected atomic.Uint64 // clients that were gone before the end
 	retries      atomic.Uint64 // engines that were asked after another one failed
 	broken       atomic.Uint64 // answers that an engine did not end

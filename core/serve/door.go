@@ -18,6 +18,7 @@ type door struct {
 	*net.TCPListener
 	most  int
 	write time.Duration             // a client that takes nothing for so long is gone
+	bytes int                       // that are read for one request, whatever of it they are; 0: any number
 	by    atomic.Pointer[time.Time] // when requests must have come in; nil: as the server says
 
 	mu     sync.Mutex // guards the rest
@@ -111,6 +112,8 @@ type visitor struct {
 	known  bool      // something was read
 	lines  bool      // see errLines
 	linger bool      // what the client still sends is read after the last answer, so that it can read that
+	took   int       // bytes that were read for this request
+	failed error     // of the last Read for it
 	until  time.Time // the deadline of writing
 
 	ends  time.Time // when reading is to end, as far as the server says; zero: never
@@ -121,9 +124,9 @@ type visitor struct {
 func (v *visitor) SyscallConn() (syscall.RawConn, error) { return v.Conn.(*net.TCPConn).SyscallConn() }
 
 // SetReadDeadline bounds what is read next; a door that is in a hurry bounds it too. A deadline that is set stays if it is not later than this one, since
-// the server says another one twice a request: it fires too early then, and Read goes on.
+// the server says another one twice a request: it fires too early then, and Read goes on. By this it also tells that a request begins.
 func (v *visitor) SetReadDeadline(t time.Time) error {
-	v.ends = t
+	v.ends, v.took, v.failed = t, 0, nil
 	if !v.armed.IsZero() && (t.IsZero() || !v.armed.After(t)) && v.door.by.Load() == nil {
 		return nil
 	}
@@ -149,9 +152,23 @@ func (v *visitor) arm() (at time.Time, err error) {
 // errLines: the first head of a connection ends in LF alone. The server would wait behind it for a line that ends in CRLF.
 var errLines = errors.New("the lines of the head end in LF, expected CRLF")
 
+// errLong: a request has more bytes than any that is taken. The server bounds its head and what is in its body, but not what frames that: a chunk may
+// have extensions of any length.
+var errLong = errors.New("the request is too long")
+
 func (v *visitor) Read(b []byte) (int, error) {
+	n, err := v.read(b)
+	v.took += n
+	v.failed = err
+	return n, err
+}
+
+func (v *visitor) read(b []byte) (int, error) {
 	if v.lines {
 		return 0, errLines
+	}
+	if v.door.bytes > 0 && v.took > v.door.bytes {
+		return 0, errLong
 	}
 	n, err := v.Conn.Read(b)
 	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // if too early

@@ -412,3 +412,16 @@ func TestIllTokenizersEjectNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestUnfinishedBodiesKeepNobodyOut: a request counts among those in flight once its body is here.
+func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
+	s := start(t, mocks(t, 1, nil), func(c *serve.Config) { c.Limits.Requests, c.Limits.ReadSeconds = 2, 3600 })
+	for range 4 {
+		_, err := io.WriteString(dial(t, s), "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{")
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return s.Status().Inflight == 4 }, patience, time.Millisecond)
+	for range 3 {
+		parse(t, post(s, `{"prompt": [1], "max_tokens": 1}`))
+	}
+}

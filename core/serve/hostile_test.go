@@ -40,6 +40,12 @@ func TestHostileClients(t *testing.T) {
 		"a body that is announced":  {post + "Content-Length: 99999999999\r\n\r\n", "413"},
 		"a body too large":          {post + "Content-Length: 250000\r\n\r\n" + strings.Repeat("x", 250_000), "413"},
 		"chunks without end":        {post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("x", 4096)+"\r\n", 100), "413"},
+		"chunks that stop":          {post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", "408"},
+		"a trailer that is late":    {post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", "408"},
+		"a trailer that stops":      {post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: b", "408"},
+		"half an end of a trailer":  {post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r", "408"},
+		"an endless extension":      {post + "Transfer-Encoding: chunked\r\n\r\n2;" + strings.Repeat("x", 1_000_000) + "\r\n{}\r\n0\r\n\r\n", "413"},
+		"many extensions":           {post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;x="+strings.Repeat("x", 1000)+"\r\n \r\n", 1000) + "0\r\n\r\n", "413"},
 		"a chunk of no size":        {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
 		"a huge chunk":              {post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "400"},
 		"a negative length":         {post + "Content-Length: -5\r\n\r\n", "400"},
@@ -69,6 +75,7 @@ func TestHostileClients(t *testing.T) {
 			require.Equal(t, c.status, fmt.Sprint(r.StatusCode))
 			if text, err := io.ReadAll(r.Body); err == nil {
 				require.Contains(t, string(text), `"error"`)
+				require.NotContains(t, string(text), "fasthttp")
 			}
 		})
 	}
@@ -224,6 +231,9 @@ func TestHostileEngines(t *testing.T) {
 		"half an event":            {stream + event(`{"choices":[]}`) + `data: {"choi`, 200, `"engine_failed"`, true},
 		"an event of great length": {stream + event(`{"choices":[{"text":"`+strings.Repeat("x", 4<<20)+`"}]}`) + event("[DONE]"), 200, "[DONE]", true},
 		"lines of other ends":      {stream + "data: {\"choices\":[]}\r\n\r\ndata: [DONE]\r\n\r\n", 200, "[DONE]", true},
+		"the word in a text":       {stream + event(`{"choices":[{"text":"say [DONE] now"}]}`), 200, `"engine_failed"`, true},
+		"a text that is the word":  {stream + event(`{"choices":[{"text":"data: [DONE]"}]}`), 200, `"engine_failed"`, true},
+		"an event that has it too": {stream + event("{}") + event("1\ndata: [DONE]"), 200, `"engine_failed"`, true},
 		"headers of hops":          {"HTTP/1.1 200 OK\r\nConnection: X-Hop, close\r\nX-Hop: y\r\nKeep-Alive: z\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type request struct {
 	call, side engine.Call // side: to tokenise
 	lease      *fleet.Lease
 	booked     int64 // bytes of Server.buffered
+	entered    bool  // it counts among those whose body is here
 
 	// Buffers, kept from request to request.
 	body, head, lines, piece, held []byte
@@ -72,12 +74,12 @@ func (r *refusal) Unwrap() error { return &r.StatusError }
 
 // serve answers a request for an answer of an engine.
 func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
-	if s.counters.inflight.Add(1) > int64(s.cfg.Limits.Requests) {
-		s.counters.inflight.Add(-1)
+	if s.counters.entered.Load() >= int64(s.cfg.Limits.Requests) {
 		s.full().write(ctx)
 		leave(ctx) // its body was not read
 		return
 	}
+	s.counters.inflight.Add(1)
 	r := s.requests.Get().(*request)
 	r.conn, r.path, r.begun, r.status, r.spoke = ctx.Conn(), path, time.Now(), 0, false
 	r.events, r.split, r.pending, r.ended = false, false, nil, nil
@@ -124,6 +126,11 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 func (r *request) run(ctx *fasthttp.RequestCtx) error {
 	if err := r.read(ctx); err != nil {
 		return err
+	}
+	// Only now: clients that do not send their bodies to the end are bounded as connections, and keep nobody out.
+	r.entered = true
+	if r.s.counters.entered.Add(1) > int64(r.s.cfg.Limits.Requests) {
+		return r.s.full()
 	}
 	q := router.Request{UpdateIndexer: true}
 	if !r.asked.read(r.body, r.tokens) {
@@ -230,13 +237,23 @@ func (r *request) read(ctx *fasthttp.RequestCtx) error {
 			r.body = buf
 			return nil
 		case err != nil:
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				return r.s.late("body")
-			}
-			return wrong("bad_body", "the body could not be read: %v", err)
+			return r.s.unread(ctx.Conn())
 		}
 	}
+}
+
+// unread says why the body could not be read. What the connection gave last tells: the server that reads chunks from it has words of its own for that.
+func (s *Server) unread(c net.Conn) *fault {
+	v, ok := c.(*visitor)
+	switch {
+	case ok && errors.Is(v.failed, os.ErrDeadlineExceeded):
+		return s.late("body")
+	case ok && errors.Is(v.failed, errLong):
+		return fail(fasthttp.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large", "the request, with what frames the chunks of its body, has more than %d bytes", s.cfg.Limits.requestBytes())
+	case ok && v.failed != nil:
+		return wrong("bad_body", "the body could not be read: the connection ended within it")
+	}
+	return wrong("bad_body", "the body could not be read: its chunks are not those of HTTP/1.1")
 }
 
 // book counts what this request has in memory, if it is more than before. Errors: a *fault, there is no room.
@@ -376,6 +393,10 @@ func (r *request) finish() {
 	s.counters.end(outcome{strings.HasPrefix(r.path, chatPath), r.asked.stream, r.status})
 	s.counters.whole.add(time.Since(r.begun))
 	s.counters.inflight.Add(-1)
+	if r.entered {
+		s.counters.entered.Add(-1)
+	}
+	r.entered = false
 	r.conn, r.lease, r.life, r.booked = nil, nil, nil, 0
 	for _, b := range []*[]byte{&r.body, &r.head, &r.lines, &r.piece, &r.held, &r.tail} {
 		if cap(*b) > keptBuffer {

@@ -120,7 +120,7 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	}
 	s.address = listener.Addr().String()
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, write: seconds(cfg.Limits.WriteSeconds), inside: map[*visitor]struct{}{}}
+	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, write: seconds(cfg.Limits.WriteSeconds), bytes: cfg.Limits.requestBytes(), inside: map[*visitor]struct{}{}}
 	s.http = s.server()
 	s.running.Go(func() { s.watch.run(s.ctx) })
 	// Serve returns when the listener is closed, by Stop or Close.
@@ -266,7 +266,7 @@ func (s *Server) judge(h *fasthttp.RequestHeader) (status int, read bool) {
 	if u.Parse(nil, h.RequestURI()) != nil || !h.IsPost() || string(u.Path()) != completionsPath && string(u.Path()) != chatPath {
 		return 0, false
 	}
-	if s.draining.Load() || s.counters.inflight.Load() >= int64(s.cfg.Limits.Requests) {
+	if s.draining.Load() || s.counters.entered.Load() >= int64(s.cfg.Limits.Requests) {
 		return fasthttp.StatusServiceUnavailable, false
 	}
 	return 0, true
