@@ -2,6 +2,7 @@ package rawhttp
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -22,7 +23,11 @@ type conn struct {
 	used   bool      // it answered before
 	since  time.Time // when it was given back
 
-	raw     syscall.RawConn // nil: it has none that can be read from, as with TLS
+	socket  syscall.RawConn
+	look    func(fd uintptr)
+	unread  bool            // what look found
+	peeked  [1]byte         // by look
+	raw     syscall.RawConn // socket, or nil: it cannot be read from, as with TLS
 	step    func(fd uintptr) bool
 	request []byte // to be written by the next Read
 	refused error  // of writing a request
@@ -39,14 +44,44 @@ type conn struct {
 
 func newConn(c net.Conn) *conn {
 	k := &conn{Conn: c}
+	k.look, k.step = k.peek, k.exchange
+	secured, _ := c.(*tls.Conn)
+	if secured != nil {
+		c = secured.NetConn()
+	}
 	if tcp, ok := c.(*net.TCPConn); ok {
-		k.late = true
-		if raw, err := tcp.SyscallConn(); err == nil {
-			k.raw, k.step = raw, k.exchange
+		if socket, err := tcp.SyscallConn(); err == nil {
+			k.socket = socket
+		}
+		if k.late = secured == nil; k.late {
+			k.raw = k.socket
 		}
 	}
 	k.reader = bufio.NewReaderSize(k, headBytes)
 	return k
+}
+
+// errStale: while nobody used the connection, the server closed its side, or said something that nobody asked for and that is no answer to what comes.
+var errStale = errors.New("closed or spoken on while it was idle")
+
+// peek looks whether something came, if only the end.
+func (c *conn) peek(fd uintptr) {
+	for {
+		_, _, err := syscall.Recvfrom(int(fd), c.peeked[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		if err == syscall.EINTR {
+			continue
+		}
+		c.unread = err != syscall.EAGAIN
+		return
+	}
+}
+
+// stale tells whether a connection that was kept can no longer be used.
+func (c *conn) stale() bool {
+	if !c.used || c.socket == nil {
+		return false
+	}
+	return c.socket.Control(c.look) != nil || c.unread
 }
 
 // past is a deadline that is over.
@@ -89,7 +124,11 @@ func (c *conn) end() {
 // ask sends a request, which must stay as it is until Read returned. In refused is the error, if there is one, after Read.
 func (c *conn) ask(request []byte) {
 	if c.raw == nil {
-		_, c.refused = c.Write(request)
+		if c.refused = nil; c.stale() {
+			c.refused = errStale
+		} else {
+			_, c.refused = c.Write(request)
+		}
 		return
 	}
 	c.request, c.refused = request, nil
@@ -126,11 +165,17 @@ func (c *conn) Read(b []byte) (n int, err error) {
 	}
 }
 
-// exchange is called with the connection ready to wait, and then each time that something may have come: whatever comes after the request was written is
-// noticed. It tells whether it is done.
+// exchange is called with the connection ready to wait, and then each time that something may have come: whatever comes from then on is noticed, and only
+// that, so what came before is looked for. It tells whether it is done.
 func (c *conn) exchange(fd uintptr) bool {
 	if request := c.request; request != nil {
 		c.request = nil
+		if c.used {
+			if c.peek(fd); c.unread {
+				c.err = errStale
+				return true
+			}
+		}
 		if _, c.refused = c.Write(request); c.refused != nil && c.used {
 			c.err = c.refused
 			return true

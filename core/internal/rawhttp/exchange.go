@@ -40,6 +40,9 @@ type Exchange struct {
 	cancelled bool
 }
 
+// maxInterim is how many answers without a result (status 1xx) may come before the one with it.
+const maxInterim = 16
+
 // Kinds of bodies, in left.
 const (
 	inChunks   = -1
@@ -91,6 +94,9 @@ func (x *Exchange) send(c *conn, head, body []byte) error {
 		x.request = append(append(x.request[:0], head...), body...)
 		c.ask(x.request)
 	} else {
+		if c.stale() {
+			return x.fault(errStale)
+		}
 		if _, c.refused = c.Write(head); c.refused == nil {
 			_, c.refused = c.Write(body)
 		}
@@ -113,9 +119,13 @@ func (x *Exchange) head(c *conn) error {
 		return x.fault(err)
 	}
 	x.began = true
-	for {
+	for interim := 0; ; interim++ {
 		x.Header.Reset()
 		x.Header.SetNoDefaultContentType(true) // what the server does not say is not said
+		// The parser tells 000 as 200.
+		if line, _ := c.reader.Peek(len("HTTP/1.1 000")); string(line[max(len(line)-4, 0):]) == " 000" {
+			return fmt.Errorf("%w: status 000", ErrProtocol)
+		}
 		if err := x.Header.Read(c.reader); err != nil {
 			var small *fasthttp.ErrSmallBuffer
 			var op net.Error
@@ -131,7 +141,7 @@ func (x *Exchange) head(c *conn) error {
 		if status >= 200 {
 			break
 		}
-		if status < 100 || status == fasthttp.StatusSwitchingProtocols {
+		if status < 100 || status == fasthttp.StatusSwitchingProtocols || interim == maxInterim {
 			return fmt.Errorf("%w: status %d", ErrProtocol, status)
 		}
 	}
@@ -209,14 +219,13 @@ func (x *Exchange) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	if x.reader.Buffered() == 0 {
-		patience := x.pool.limits.Between
-		if !x.body { // the head of a stream comes at once, whenever the first event does
-			patience = x.pool.limits.Begin
-		}
-		if err := x.deadline(x.conn, time.Now().Add(patience)); err != nil {
-			return 0, err
-		}
+	// What there is may be less than a chunk: then this waits for more, too.
+	patience := x.pool.limits.Between
+	if !x.body { // the head of a stream comes at once, whenever the first event does
+		patience = x.pool.limits.Begin
+	}
+	if err := x.deadline(x.conn, time.Now().Add(patience)); err != nil {
+		return 0, err
 	}
 	var n int
 	var err error

@@ -118,6 +118,7 @@ func TestAnswers(t *testing.T) {
 		{"another protocol", "SSH-2.0-OpenSSH_9\r\n\r\n", false, 0, "", ErrProtocol, 0},
 		{"another protocol, asked for", "HTTP/1.1 101 Switching\r\n\r\n", false, 0, "", ErrProtocol, 0},
 		{"bad length", "HTTP/1.1 200 OK\r\nContent-Length: -9\r\n\r\nhello", false, 0, "", ErrProtocol, 0},
+		{"no status", "HTTP/1.1 000 OK\r\nContent-Length: 5\r\n\r\nhello", false, 0, "", ErrProtocol, 0},
 		{"bad status", "HTTP/1.1 abc OK\r\nContent-Length: 5\r\n\r\nhello", false, 0, "", ErrProtocol, 0},
 		{"large head", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("b", 2*headBytes) + "\r\n\r\n", false, 0, "", ErrTooLarge, 0},
 	} {
@@ -177,6 +178,117 @@ func TestKeptConnectionThatClosedIsReplaced(t *testing.T) {
 		require.Equal(t, "ok", body)
 	}
 	require.EqualValues(t, 20, conns.Load())
+}
+
+// TestKeptConnectionThatIsStaleIsReplaced: while it was idle, the server closed its side and went on to read, or said what no one had asked for.
+func TestKeptConnectionThatIsStaleIsReplaced(t *testing.T) {
+	for name, late := range map[string]string{
+		"half closed": "",
+		"too late":    "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
+	} {
+		for _, secured := range []bool{false, true} {
+			for _, size := range []int{1, joined + 1} {
+				t.Run(fmt.Sprintf("%s, %d bytes, TLS %v", name, size, secured), func(t *testing.T) {
+					var conns atomic.Int64
+					idle := make(chan struct{})
+					answer := func(c net.Conn, half func() error) {
+						conns.Add(1)
+						<-idle
+						if late == "" {
+							_ = half()
+						} else {
+							_, _ = io.WriteString(c, late)
+						}
+						_, _ = io.Copy(io.Discard, c)
+					}
+					var p *Pool
+					if secured {
+						s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							_, _ = io.Copy(io.Discard, r.Body)
+							c, _, err := w.(http.Hijacker).Hijack()
+							if err != nil {
+								return
+							}
+							defer c.Close()
+							_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+							answer(c, c.(*tls.Conn).CloseWrite)
+						}))
+						trusted := s.Client().Transport.(*http.Transport).TLSClientConfig
+						p = NewPool(strings.TrimPrefix(s.URL, "https://"), &tls.Config{RootCAs: trusted.RootCAs, ServerName: "example.com"}, limits)
+						t.Cleanup(func() { p.Close(); s.Close() })
+					} else {
+						p = server(t, func(c net.Conn, _ []byte) bool {
+							_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+							answer(c, c.(*net.TCPConn).CloseWrite)
+							return false
+						})
+					}
+					for i := range 3 {
+						status, body, err := fetch(p, strings.Repeat("x", size))
+						require.NoError(t, err, i)
+						require.Equal(t, 200, status)
+						require.Equal(t, "ok", body)
+						require.Eventually(t, func() bool {
+							_, idle := p.Conns()
+							return idle == 1
+						}, patience, time.Millisecond)
+						p.mu.Lock()
+						c := p.idle[0]
+						p.mu.Unlock()
+						idle <- struct{}{}
+						require.Eventually(t, c.stale, patience, time.Millisecond)
+					}
+					require.EqualValues(t, 3, conns.Load())
+				})
+			}
+		}
+	}
+}
+
+// TestAnswersWithoutResultEnd: a server that says for ever that it goes on is none.
+func TestAnswersWithoutResultEnd(t *testing.T) {
+	p := server(t, func(c net.Conn, _ []byte) bool {
+		for {
+			if _, err := io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+				return false
+			}
+		}
+	})
+	_, _, err := fetch(p, "q")
+	require.ErrorIs(t, err, ErrProtocol)
+}
+
+// TestPartOfAChunkIsWaitedForInFull: what is there of it already does not count as waiting.
+func TestPartOfAChunkIsWaitedForInFull(t *testing.T) {
+	next := make(chan struct{})
+	p := server(t, func(c net.Conn, _ []byte) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2")
+		<-next
+		_, _ = io.WriteString(c, "\r\ncd\r\n0\r\n\r\n")
+		return true
+	})
+	var x Exchange
+	defer x.End()
+	require.NoError(t, x.Do(p, head("GET", "/", 0), nil))
+	buf := make([]byte, 10)
+	n, err := x.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, "ab", string(buf[:n]))
+	by := func() time.Time {
+		x.conn.mu.Lock()
+		defer x.conn.mu.Unlock()
+		return x.conn.by
+	}
+	before := by()
+	go func() {
+		defer close(next)
+		for deadline := time.Now().Add(patience); !by().After(before) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		}
+	}()
+	rest, err := io.ReadAll(&x)
+	require.NoError(t, err)
+	require.Equal(t, "cd", string(rest))
+	require.True(t, by().After(before))
 }
 
 func TestLargeBodiesAndEarlyAnswers(t *testing.T) {
