@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import select
 import signal
 import sys
@@ -65,9 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _decode(sys.stdin.buffer)
         else:
             _follow(options.endpoint, options.replay, options.topic)
-    except BrokenPipeError:
-        # Python flushes standard output once more as it exits: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DynamoError as error:
         print(f"events: {error}", file=sys.stderr)
         return 2

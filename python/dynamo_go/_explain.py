@@ -102,6 +102,8 @@ def _explained(options: argparse.Namespace) -> dict[str, Any]:
     with _reading(options.events, _EVENTS):
         if options.events is not None:
             events = _json(options.events)
+            if isinstance(events, str):  # Router.dump_events gives text, which json.dump has put into quotes
+                events = json.loads(events)
         ranks = [(event["worker_id"], event["event"].get("dp_rank", 0)) for event in events]
     loads: Any = []
     with _reading(options.loads, _LOADS):

@@ -48,6 +48,17 @@ def command(*arguments: str, text: str | bytes = "", **environment: str) -> subp
     )
 
 
+@pytest.mark.parametrize("arguments", [("version",), ("events", "--help"), ("--help",)])
+def test_who_reads_may_go(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "dynamo_go", *arguments], stdout=out, stderr=subprocess.PIPE, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def decode(text: str | bytes, **environment: str) -> list[dict[str, Any]]:
     done = command("events", "--from-hex", text=text, **environment)
     assert done.returncode == 0 and done.stderr == b"", done.stderr

@@ -52,6 +52,9 @@ def test_a_decision_is_made_again(files: Path, capsys: pytest.CaptureFixture[str
     assert text.strip() == table(again)
     assert main([f"--explanation={files / 'explanation'}"]) == 0
     assert capsys.readouterr().out == text
+    (files / "events").write_text(json.dumps((files / "events").read_text()))  # by json.dump, as the others
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == text
 
 
 def test_the_table(files: Path) -> None:
