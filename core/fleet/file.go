@@ -135,8 +135,11 @@ func (w *File) follow() {
 		fresh := said != w.status.Error
 		w.status.Error = said
 		w.mu.Unlock()
-		if fresh && said != "" {
+		switch {
+		case fresh && said != "":
 			w.log.Error("engines' file is not in force", "path", w.path, "error", said)
+		case fresh:
+			w.log.Info("engines' file is in force again", "path", w.path)
 		}
 	}
 }

@@ -380,6 +380,8 @@ type Status struct {
 	Untokenized  uint64       `json:"untokenized"`
 	Seconds      float64      `json:"uptime_seconds"`
 	Engines      []fleet.Info `json:"engines"`
+
+	File *fleet.FileStatus `json:"engines_file,omitempty"` // nil: there is none
 }
 
 // Status tells how the server is.
@@ -388,6 +390,10 @@ func (s *Server) Status() Status {
 	st := Status{
 		Status: "not ready", Listen: s.address, Mode: s.cfg.Mode, BlockSize: s.cfg.BlockSize, Inflight: c.inflight.Load(), Disconnected: c.disconnected.Load(),
 		Retries: c.retries.Load(), Broken: c.broken.Load(), Untokenized: c.untokenized.Load(), Seconds: time.Since(s.started).Seconds(), Engines: s.fleet.Engines(),
+	}
+	if s.cfg.File != "" {
+		file := s.fleet.File()
+		st.File = &file
 	}
 	switch {
 	case s.draining.Load():

@@ -209,7 +209,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--tokenizer", metavar="FILE",
         help="tokenizer.json of the model: texts are tokenised here, by the library tokenizers, instead of by the engines")  # fmt: skip
     add("--grace-seconds", type=float, default=30.0, metavar="X", help="for requests to end when it is stopped (30)")
-    add("--log-level", metavar="LEVEL", help="log to standard error: error, warn, info, debug (DYN_LOG)")
+    add("--log-level", metavar="LEVEL", help="log to standard error: off, error, warn, info, debug (DYN_LOG, warn)")
     group = parser.add_argument_group("limits of clients")
     for flag, (name, kind, told) in _LIMITS.items():
         group.add_argument(f"--{flag}", dest=f"limit_{name}", type=kind, metavar="N", help=told)
@@ -302,8 +302,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
     # Blocked before the server starts its threads, so that none of them takes a signal meant for this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
-        if options.log_level:
-            configure_logging(options.log_level)
+        if options.log_level or not os.environ.get("DYN_LOG"):  # which the library follows by itself
+            configure_logging(options.log_level or "warn")
             _to_stderr()
         server = Server(**_settings(options))
     except (DynamoError, NotImplementedError, TypeError, ValueError) as error:

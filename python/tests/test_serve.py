@@ -344,9 +344,11 @@ def test_wrong_settings() -> None:
 class Command:
     """A command that serves."""
 
-    def __init__(self, module: list[str], *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, module: list[str], *arguments: str, stderr: int | IO[str] = subprocess.PIPE, **environment: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *module, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-m", *module, *arguments], stdout=subprocess.PIPE, stderr=stderr,
             env={**os.environ, **environment},
         )  # fmt: skip
         self.watchdog = threading.Timer(60, self.process.kill)
@@ -364,8 +366,8 @@ class Command:
         self.process.wait()
         self.watchdog.cancel()
         for pipe in (self.process.stdout, self.process.stderr):
-            assert isinstance(pipe, IO) or pipe is not None
-            pipe.close()
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.mark.parametrize(
@@ -389,6 +391,30 @@ def test_commands(module: list[str]) -> None:
             assert command.process.stderr is not None
             told = command.process.stderr.read().decode()
             assert f"{engine.info['http']} serves" in told and "stopping" in told
+
+
+def test_a_mistake_in_the_file_of_engines_is_told(tmp_path: Path) -> None:
+    path, said = tmp_path / "engines.yaml", tmp_path / "said"
+    with Mocker(speedup=20) as engine, said.open("w") as errors:
+        good = json.dumps({"engines": [{"url": engine.info["http"]}]})
+        path.write_text(good)
+        command = Command(["dynamo_go", "serve"], "--engines-file", str(path), "--http-host", "127.0.0.1",
+                          "--http-port", "0", stderr=errors, DYN_LOG="")  # fmt: skip
+        with command as facts:
+
+            def told(page: str) -> str:
+                error: str = json.loads(ask(f"http://{facts['listen']}{page}"))["engines_file"]["error"]
+                return error
+
+            path.write_text(good[:-1] + ', "bogus": 3}')
+            until(lambda: "unknown key" in told("/health"), "the mistake")
+            assert "unknown key" in told("/engines")
+            until(lambda: "engines' file is not in force" in said.read_text(), "a line")
+            path.unlink()
+            until(lambda: "no such file" in told("/health"), "a file that is gone")
+            until(lambda: "no such file" in said.read_text(), "a line")
+            path.write_text(good)
+            until(lambda: told("/health") == "", "a file that is well again")
 
 
 def ask(url: str) -> str:
