@@ -27,6 +27,7 @@ type Options struct {
 	Linger   time.Duration // for requests that run on an engine that was removed; 5 min
 	Poll     time.Duration // how often a watched file is looked at; 1 s
 	Look     time.Duration // how often engines are asked which LoRA adapters they have; 30 s
+	Silence  time.Duration // how long events of a healthy engine may be disconnected until the log says so; 5 s
 	Router   router.Options
 	Log      *slog.Logger
 }
@@ -69,6 +70,8 @@ type member struct {
 	about engine.Description
 	dp    uint32
 	err   string // why it is no worker, or lacks what it should have
+
+	kvEvents, replay router.Endpoints // that the router was given
 }
 
 // New makes a fleet without engines. blockSize is that of the engines, in tokens. Errors: those of router.New.
@@ -78,6 +81,7 @@ func New(blockSize int, config router.Config, o Options) (*Fleet, error) {
 	o.Linger = cmp.Or(o.Linger, 5*time.Minute)
 	o.Poll = cmp.Or(o.Poll, time.Second)
 	o.Look = cmp.Or(o.Look, 30*time.Second)
+	o.Silence = max(cmp.Or(o.Silence, 5*time.Second), 2)
 	if err := o.Mode.check(); err != nil {
 		return nil, err
 	}
@@ -90,6 +94,7 @@ func New(blockSize int, config router.Config, o Options) (*Fleet, error) {
 	}
 	f := &Fleet{opts: o, router: r, members: make(map[uint64]*member), leaving: make(map[uint64]*member), changed: make(chan struct{}), prefix: randomPrefix()}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.running.Keep(f.ctx.Done(), f.overlook)
 	return f, nil
 }
 
@@ -272,6 +277,7 @@ type Info struct {
 	DPStart   uint32 `json:"dp_start"`
 	DPSize    uint32 `json:"dp_size"`
 	engine.Status
+	Ranks []Rank             `json:"ranks,omitempty"` // of Fleet.Ranks, for who tells of all at once; Engines leaves it out
 	About engine.Description `json:"-"`
 }
 
@@ -430,6 +436,7 @@ func (m *member) join(again bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.about, m.err, m.dp = about, lacks, w.DPSize
+	m.kvEvents, m.replay = w.KVEvents, w.Replay
 	if err != nil {
 		m.err = err.Error()
 	}

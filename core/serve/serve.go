@@ -391,6 +391,10 @@ func (s *Server) Status() Status {
 		Status: "not ready", Listen: s.address, Mode: s.cfg.Mode, BlockSize: s.cfg.BlockSize, Inflight: c.inflight.Load(), Disconnected: c.disconnected.Load(),
 		Retries: c.retries.Load(), Broken: c.broken.Load(), Untokenized: c.untokenized.Load(), Seconds: time.Since(s.started).Seconds(), Engines: s.fleet.Engines(),
 	}
+	ranks := s.fleet.Ranks()
+	for i := range st.Engines {
+		st.Engines[i].Ranks = ranks[st.Engines[i].WorkerID]
+	}
 	if s.cfg.File != "" {
 		file := s.fleet.File()
 		st.File = &file

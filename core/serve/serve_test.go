@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -555,4 +557,48 @@ func TestRanksBehindOneURL(t *testing.T) {
 	require.Equal(t, 404, ask(s, "POST", "/v1/completions", `{"prompt": [1]}`, "X-Dp-Rank", "3").status)
 	require.Zero(t, unnamed.Load())
 	idle(t, s, all...)
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestEventsThatAreNotThereAreTold(t *testing.T) {
+	m := mock(t, nil)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nowhere := "tcp://" + nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+	var said lines
+	s, err := serve.New(serve.Config{Listen: "127.0.0.1:0", BlockSize: 4, Engines: []string{m.Info().HTTP + "," + nowhere}}, slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	require.Eventually(t, func() bool { return strings.Contains(said.String(), "not connected") }, patience, 10*time.Millisecond)
+	require.Contains(t, said.String(), "kv_events="+nowhere)
+	var page struct {
+		Engines []struct {
+			Ranks []map[string]any
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(ask(s, "GET", "/engines", "").text), &page))
+	require.Len(t, page.Engines[0].Ranks, 1)
+	rank := page.Engines[0].Ranks[0]
+	require.Equal(t, "disconnected", rank["state"])
+	require.Equal(t, nowhere, rank["kv_events"])
+	require.NotEmpty(t, rank["reason"])
+	require.Contains(t, rank, "findings")
 }
