@@ -64,7 +64,8 @@ class Deployment:
             config["event_plane"] = event_plane
         self.native = _native.Runtime(json.dumps(config))
         self.first_id: int = json.loads(self.native.info())["id"]
-        self.connected = discovery != "etcd"  # it has been, and what is there was seen; or it needs not be
+        self._etcd = discovery == "etcd"
+        self.connected = not self._etcd  # it has been, and what is there was seen; or it needs not be
         self._looking = False  # somebody looks whether it has
         self._watching: set[asyncio.Task[None]] = set()
         self._parties: dict[int, _Party] = {}
@@ -106,6 +107,21 @@ class Deployment:
             finally:
                 self._looking = False
                 self.wake()
+
+    async def listed(self, path: str, worker_id: int) -> None:
+        """Wait until etcd lists a worker of this process. Raises ``CannotConnect`` once that took too long, or if it is refused."""
+        if not self._etcd:
+            return
+        client = self.native.client(path)
+        try:
+            await self.reached()
+            while all(row["instance_id"] != worker_id for row in json.loads(self.native.instances(client))):
+                if (error := json.loads(self.native.info()).get("discovery_error")) is not None:
+                    raise CannotConnect(error)
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            with contextlib.suppress(DynamoError):
+                self.native.end(client, False)
 
     def _watch(self, instance: Instance) -> None:
         """End a worker that etcd cannot be told of."""

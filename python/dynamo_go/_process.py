@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ._errors import DynamoError
-from ._runtime import DistributedRuntime
+from ._runtime import DistributedRuntime, Endpoint
+
+# How long a server may be away until a person is told, and how often it is looked whether it is there.
+_PATIENCE_SECONDS = 0.5
 
 # Flag: variable of the environment, what it is without one, and its help.
 _PLANES = {
@@ -50,6 +54,54 @@ def tell(command: str, text: str) -> None:
     print(f"{command}: {text}", file=sys.stderr, flush=True)
 
 
+async def listed(command: str, endpoints: Iterable[Endpoint], stop: asyncio.Event) -> bool:
+    """Wait until other processes find what serves at these endpoints; False if a signal comes first.
+
+    Raises:
+        CannotConnect: etcd cannot be reached, or refuses.
+    """
+
+    async def wait() -> None:
+        for endpoint in endpoints:
+            await endpoint._hub.listed(endpoint._path, endpoint.connection_id())
+
+    waiting, stopping = asyncio.ensure_future(wait()), asyncio.ensure_future(stop.wait())
+    try:
+        ends = (waiting, stopping)
+        done, _ = await asyncio.wait(ends, timeout=_PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            servers = os.environ.get("ETCD_ENDPOINTS") or "http://localhost:2379"
+            seconds = os.environ.get("ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS") or "120"
+            tell(
+                command,
+                f"waiting for etcd at {servers} (ETCD_ENDPOINTS), up to {seconds} s (ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS)",
+            )
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+        return not stop.is_set()
+    finally:
+        waiting.cancel()
+        stopping.cancel()
+
+
+async def _look_for_nats(command: str, runtime: DistributedRuntime) -> None:
+    """Tell a person that NATS is not there when the process begins, and when it is."""
+    told = False
+    with contextlib.suppress(DynamoError):  # the runtime is closed
+        while True:
+            await asyncio.sleep(_PATIENCE_SECONDS)
+            info = json.loads(runtime._hub.native.info())
+            if info["connected"]:
+                break
+            error = info.get("error")
+            if not told and info["discovered"] and error is not None and error != info.get("discovery_error"):
+                told = True
+                tell(command, f"not connected to NATS (NATS_SERVER), what goes by it waits: {error}")
+        if told:
+            tell(command, "connected to NATS")
+
+
 def run(
     command: str,
     options: argparse.Namespace,
@@ -63,7 +115,7 @@ def run(
         tell(command, "--discovery-backend is 'mem', where no other process finds this one: use file or etcd")
         return 2
     try:
-        asyncio.run(_run(options, serve))
+        asyncio.run(_run(command, options, serve))
     except (DynamoError, NotImplementedError, OSError) as error:
         tell(command, str(error))
         return 2
@@ -73,7 +125,9 @@ def run(
 
 
 async def _run(
-    options: argparse.Namespace, serve: Callable[[DistributedRuntime, asyncio.Event], Awaitable[None]]
+    command: str,
+    options: argparse.Namespace,
+    serve: Callable[[DistributedRuntime, asyncio.Event], Awaitable[None]],
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -88,7 +142,9 @@ async def _run(
     runtime = DistributedRuntime(
         loop, options.discovery_backend, options.request_plane, event_plane=options.event_plane
     )
+    looking = asyncio.ensure_future(_look_for_nats(command, runtime))
     try:
         await serve(runtime, stop)
     finally:
+        looking.cancel()
         runtime.shutdown()

@@ -15,7 +15,7 @@ from ._config import _BY_NAME, KvRouterConfig
 from ._context import Context
 from ._errors import DynamoError, InvalidArgument
 from ._kv_router import KvRouter
-from ._process import PLANES_HELP, add_planes, ready, run, tell
+from ._process import PLANES_HELP, add_planes, listed, ready, run, tell
 from ._runtime import Client, DistributedRuntime
 
 _DEFAULT_ONLY = "of Dynamo; nothing but its default exists here"
@@ -233,7 +233,12 @@ async def _serve(
             f"{namespace}.router.best_worker_id": service.best_worker_id,
             f"{namespace}.router.get_overlap_scores": service.get_overlap_scores,
         }
-        served = [runtime.endpoint(name).serve_endpoint(handler) for name, handler in handlers.items()]
+        endpoints = [runtime.endpoint(name) for name in handlers]
+        served = [one.serve_endpoint(handler) for one, handler in zip(endpoints, handlers.values(), strict=True)]
+        for future in served:
+            future.add_done_callback(_retrieve)
+        if not await listed("router", endpoints, stop):
+            return
         ready(endpoints=list(handlers), worker_endpoint=path, block_size=block_size)
         watching = asyncio.ensure_future(_watch(router, await endpoint.client(), path, block_size))
         try:
@@ -244,6 +249,12 @@ async def _serve(
             watching.cancel()
         runtime.shutdown()
         await asyncio.wait(served)
+
+
+def _retrieve(served: asyncio.Future[Any]) -> None:
+    """Look at what ended a service: it is told by who waits for it to be listed."""
+    if not served.cancelled():
+        served.exception()
 
 
 async def _watch(router: KvRouter, client: Client, path: str, block_size: int) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from ._errors import InvalidArgument
-from ._process import PLANES_HELP, add_planes, ready, run, tell
+from ._process import PLANES_HELP, add_planes, listed, ready, run, tell
 from ._runtime import DistributedRuntime
 from .mocker import MockWorker, add_options
 
@@ -44,7 +44,10 @@ def main(arguments: Sequence[str]) -> int:
     path: str = options.pop("endpoint")
 
     async def serve(runtime: DistributedRuntime, stop: asyncio.Event) -> None:
-        with MockWorker(runtime.endpoint(path), **options) as worker:
+        endpoint = runtime.endpoint(path)
+        with MockWorker(endpoint, **options) as worker:
+            if not await listed("worker", [endpoint], stop):
+                return
             ready(worker_id=worker.worker_id, endpoint=path, model=worker.info["model"], block_size=worker.info["block_size"],
                   http=worker.info["http"])  # fmt: skip
             await stop.wait()

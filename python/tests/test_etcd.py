@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +147,72 @@ def test_variables_that_cannot_be_used(name: str, value: str, monkeypatch: pytes
 
     with pytest.raises(InvalidArgument):
         run(main())
+
+
+COMMANDS = [("worker", "--mocker", "--endpoint", PATH), ("router", "--endpoint", PATH)]
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs, in this test's deployment, until the block ends."""
+    command = [sys.executable, "-m", "dynamo_go", *arguments, "--discovery-backend", "etcd"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_do_not_serve_without_a_server(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They say what they wait for, and end with what is the matter; a signal ends them before that, without a word."""
+    monkeypatch.setenv("ETCD_ENDPOINTS", url := f"http://127.0.0.1:{free_port()}")
+    for seconds in (2, 60):
+        monkeypatch.setenv("ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS", str(seconds))
+        with started(*command) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == (
+                f"{command[0]}: waiting for etcd at {url} (ETCD_ENDPOINTS), up to {seconds} s (ETCD_STARTUP_CONNECT_TIMEOUT_SECONDS)\n"
+            )
+            if seconds == 60:
+                process.send_signal(signal.SIGTERM)
+            out, told = process.communicate(timeout=50)
+            assert out == ""
+            if seconds == 60:
+                assert (process.returncode, told) == (0, "")
+                continue
+            assert process.returncode == 2
+            assert told.startswith(
+                f"{command[0]}: discovery is not available: etcd at {url} could not be reached for 2s: "
+            )
+            assert told.count("\n") == 1, told
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_serve_once_they_are_listed(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Etcd(tmp_path / "etcd")
+    monkeypatch.setenv("ETCD_ENDPOINTS", server.url)
+    with started(*command) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "waiting for etcd" in process.stderr.readline()
+        server.start()
+        try:
+            ready = json.loads(process.stdout.readline())
+
+            async def main() -> None:
+                for path in ready.get("endpoints", [PATH]):
+                    runtime = join()
+                    client = runtime._hub._client(path)
+                    await runtime._hub.reached()
+                    assert json.loads(runtime._hub.native.instances(client.number)), f"{path} is not listed yet"
+                    runtime.shutdown()
+
+            run(main())
+            process.send_signal(signal.SIGTERM)
+            assert "Traceback" not in process.communicate(timeout=50)[1]
+            assert process.returncode == 0
+        finally:
+            server.kill()

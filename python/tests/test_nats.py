@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -183,3 +185,24 @@ def test_a_server_that_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run(main(), 60)
     finally:
         etcd.kill()
+
+
+def test_commands_say_that_the_server_is_not_there(tmp_path: Path) -> None:
+    """They serve nevertheless, as it may come later."""
+    url = f"nats://127.0.0.1:{free_port()}"
+    variables = {"DYN_FILE_KV": str(tmp_path), "DYN_REQUEST_PLANE": "nats", "NATS_SERVER": url}
+    command = [sys.executable, "-m", "dynamo_go", "worker", "--mocker", "--discovery-backend", "file"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert "worker_id" in json.loads(process.stdout.readline())
+        told = process.stderr.readline()
+        assert told.startswith("worker: not connected to NATS (NATS_SERVER), what goes by it waits: ") and url in told
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=50) == ("", "")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
