@@ -150,6 +150,9 @@ func ParseURL(text string) (*url.URL, error) {
 		return bad("no port after the colon")
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
+	if strings.HasSuffix(u.Path, "/v1") {
+		return bad("leave out /v1, which is added to it")
+	}
 	u.RawPath = ""
 	return u, nil
 }

@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/dynamo-go/dynamo-go/core/engine"
@@ -122,7 +124,7 @@ func (l *Lease) decide(ctx context.Context) (c router.Choice, chosen bool, err e
 	default:
 		left := l.left()
 		if len(left) == 0 {
-			return router.Choice{}, false, fmt.Errorf("%w: no engine that was not tried can serve", router.ErrNoWorkers)
+			return router.Choice{}, false, l.f.absent(fmt.Errorf("%w: no engine that was not tried can serve", router.ErrNoWorkers))
 		}
 		if mode != KV {
 			q.Constraints.HasWorker, q.Constraints.Worker, chosen = true, l.f.pick(mode, left).spec.ID, true
@@ -133,8 +135,27 @@ func (l *Lease) decide(ctx context.Context) (c router.Choice, chosen bool, err e
 			q.Constraints.Allowed[m.spec.ID] = struct{}{}
 		}
 	}
-	c, err = l.f.router.Wait(ctx, &q)
+	if c, err = l.f.router.Wait(ctx, &q); errors.Is(err, router.ErrNoWorkers) && !chosen && !q.Constraints.HasWorker {
+		err = l.f.absent(err)
+	}
 	return c, chosen, err
+}
+
+// absent says how the engines are if none of them is a candidate, instead of err, for which that is the reason.
+func (f *Fleet) absent(err error) error {
+	if len(f.candidates()) > 0 {
+		return err
+	}
+	count := make(map[engine.State]int)
+	all := f.Engines()
+	for i := range all {
+		count[all[i].State]++
+	}
+	var said []string
+	for _, s := range slices.Sorted(maps.Keys(count)) {
+		said = append(said, fmt.Sprintf("%d %s", count[s], s))
+	}
+	return fmt.Errorf("%w: of %d engines %s", router.ErrNoWorkers, len(all), cmp.Or(strings.Join(said, ", "), "none"))
 }
 
 // left gives the candidates that were not tried, and may be.

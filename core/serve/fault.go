@@ -79,7 +79,7 @@ func faultOf(err error) *fault {
 	case errors.Is(err, router.ErrOverloaded), errors.Is(err, router.ErrQueueLimitExceeded):
 		return overloaded("%v", err)
 	case errors.Is(err, router.ErrNoWorkers):
-		return fail(fasthttp.StatusServiceUnavailable, "server_error", "no_engines", "no engine can serve: %v", err)
+		return fail(fasthttp.StatusServiceUnavailable, "server_error", "no_engines", "no engine can serve: %v; see /engines", err)
 	case errors.Is(err, router.ErrWorkerNotFound):
 		return fail(fasthttp.StatusNotFound, "invalid_request_error", "worker_not_found", "%v", err)
 	case errors.Is(err, router.ErrInvalidArgument), errors.Is(err, engine.ErrInvalid):

@@ -154,6 +154,9 @@ func (r *request) run(ctx *fasthttp.RequestCtx) error {
 		q.LoRAName = r.asked.model
 	}
 	r.copyHeaders(ctx)
+	if r.s.cfg.Mode == fleet.Direct && !q.Constraints.HasWorker {
+		return wrong("invalid_value", "router mode direct: the request names no worker: the header X-Worker-Instance-Id has to, by a worker_id of /engines")
+	}
 	lease, err := r.s.fleet.Route(r.life, &q)
 	if err != nil {
 		return err

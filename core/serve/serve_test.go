@@ -602,3 +602,12 @@ func TestEventsThatAreNotThereAreTold(t *testing.T) {
 	require.NotEmpty(t, rank["reason"])
 	require.Contains(t, rank, "findings")
 }
+
+func TestEnginesThatAreOutAreCounted(t *testing.T) {
+	s, err := serve.New(serve.Config{Listen: "127.0.0.1:0", Engines: []string{"http://127.0.0.1:1,none"}}, nil)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	require.Eventually(t, func() bool {
+		return strings.Contains(post(s, `{"prompt": [1, 2]}`).text, "of 1 engines 1 starting; see /engines")
+	}, patience, 10*time.Millisecond)
+}

@@ -206,7 +206,7 @@ def _block_size(text: str | None) -> int:
 
 
 def _config(options: argparse.Namespace) -> KvRouterConfig:
-    keywords = {keyword for keyword, _, _ in _FLAGS.values()}
+    keywords = {"record_decisions", *(keyword for keyword, _, _ in _FLAGS.values())}
     given = {name: value for name, value in vars(options).items() if name in keywords}
     load_aware = options.load_aware
     if load_aware is None:

@@ -218,6 +218,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
                        help="route by load alone, without regard to caches (DYN_ROUTER_LOAD_AWARE)")  # fmt: skip
     for flag, (keyword, kind, told) in _FLAGS.items():
         _add(group, flag, keyword, kind, told)
+    _add(group, "record-decisions", "record_decisions", int,
+         "keep so many decisions, to compare predicted hits with actual ones; 0: none (0)")  # fmt: skip
     for flag, of in _OLDER.items():
         _add(group, flag, *_FLAGS[of][:2], argparse.SUPPRESS)
     return parser
@@ -269,6 +271,12 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         raise InvalidArgument(f"--router-mode is {options.router_mode!r}, expected one of {', '.join(_MODES)}")
     if options.load_aware and options.router_mode != "kv":
         raise InvalidArgument("--load-aware is a preset of --router-mode kv")
+    config = _config(options)
+    if json.loads(config.to_json())["router_replica_sync"]:
+        raise InvalidArgument(
+            "--router-replica-sync (DYN_ROUTER_REPLICA_SYNC) does not apply: leave it out, each serve counts the load that it sends itself; "
+            "routers of a Dynamo deployment share theirs, by python -m dynamo_go router --router-replica-sync"
+        )
     port = _number(options.http_port, "--http-port", 0, 65535)
     host = f"[{options.http_host}]" if ":" in options.http_host else options.http_host
     named = {name: getattr(options, f"limit_{name}") for name, _, _ in _LIMITS.values()}
@@ -278,7 +286,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         "listen": f"{host}:{port}",
         "block_size": _number(options.kv_cache_block_size, "--kv-cache-block-size", 1, 1 << 16),
         "router_mode": options.router_mode,
-        "config": _config(options),
+        "config": config,
         "encode": _encoder(options.tokenizer) if options.tokenizer else None,
         "limits": _limits(
             {name: value for name, value in named.items() if value is not None},

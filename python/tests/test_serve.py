@@ -276,7 +276,7 @@ def test_modes_other_than_kv() -> None:
             s.client.completions.create(model=MODEL, prompt="x", max_tokens=1)
         assert [e.stats()["requests"] for e in s.engines] == [3, 3, 3]
     with site(2, router_mode="direct") as s:
-        with pytest.raises(openai.BadRequestError, match="names no worker"):
+        with pytest.raises(openai.BadRequestError, match="header X-Worker-Instance-Id has to"):
             s.client.completions.create(model=MODEL, prompt="x")
         ids = [e["worker_id"] for e in s.server.info()["engines"]]
         for worker in ids:
@@ -443,6 +443,9 @@ def ask(url: str) -> str:
         (["--engine", "http://x", "--router-mode", "random", "--load-aware"], "--load-aware is a preset"),
         (["--engine", "http://x", "--tokenizer", "/nowhere"], "--tokenizer /nowhere"),
         (["--engine", "nonsense"], "nonsense"),
+        (["--engine", "http://x/v1"], "leave out /v1"),
+        (["--engine", "http://x", "--router-replica-sync"], "--router-replica-sync (DYN_ROUTER_REPLICA_SYNC)"),
+        (["--engine", "http://x", "--record-decisions", "-1"], "record_decisions"),
         (["--engine", "http://x", "--router-event-threads", "9"], "router_event_threads"),
     ],
 )
