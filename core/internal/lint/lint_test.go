@@ -69,7 +69,7 @@ var imports = map[string][]string{
 	"core/engine":                      {"core/internal/rawhttp"},
 	"core/engineworker":                {"core/engine", "core/fleet", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/kvsource", "core/runtime/plane", "core/wire", "core/zmq"},
 	"core/serve":                       {"core/block", "core/engine", "core/fleet", "core/internal/owned", "core/internal/tokenids", "core/metrics", "core/router", "core/stream"},
-	"core/fleet":                       {"core/engine", "core/router", "core/zmq"},
+	"core/fleet":                       {"core/diagnose", "core/engine", "core/feed", "core/router", "core/zmq"},
 	"core/runtime":                     {"core/runtime/callhome", "core/runtime/discovery", "core/runtime/plane", "core/runtime/secure", "core/runtime/tcp", "core/wire"},
 	"core/runtime/event":               {"core/event", "core/feed", "core/replica", "core/runtime/discovery", "core/runtime/plane", "core/wire", "core/worker", "core/zmq"},
 	"core/runtime/kvsource":            {"core/event", "core/index", "core/publish", "core/runtime", "core/runtime/discovery", "core/runtime/event", "core/runtime/plane", "core/wire", "core/worker"},
