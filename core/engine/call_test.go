@@ -54,22 +54,25 @@ func TestCallHandsARequestOnAsItIs(t *testing.T) {
 	require.Zero(t, e.Status().Faults)
 }
 
+// faulty is an engine that fails as the path says.
+func faulty(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/500":
+		w.WriteHeader(500)
+	case "/cut":
+		panic(http.ErrAbortHandler)
+	case "/wait":
+		<-r.Context().Done()
+	case "/half":
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "some")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+}
+
 func TestCallCountsFaults(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/500":
-			w.WriteHeader(500)
-		case "/cut":
-			panic(http.ErrAbortHandler)
-		case "/wait":
-			<-r.Context().Done()
-		case "/half":
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "some")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		}
-	})
+	s := serve(t, faulty)
 	e := open(t, s.URL, func(c *engine.Config) { c.Health.Failures, c.Limits.Between = 100, time.Second/5 })
 	var c engine.Call
 	status, _, err := call(e, &c, "/500", "")
@@ -122,16 +125,7 @@ func TestCallToNobodyEjects(t *testing.T) {
 
 // TestAsideCountsNeitherWay: what becomes of a call that is not what the engine is for says nothing of how that serves.
 func TestAsideCountsNeitherWay(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/500":
-			w.WriteHeader(500)
-		case "/cut":
-			panic(http.ErrAbortHandler)
-		case "/wait":
-			<-r.Context().Done()
-		}
-	})
+	s := serve(t, faulty)
 	e := open(t, s.URL, func(c *engine.Config) { c.Health.Failures, c.Health.Interval = 3, time.Hour })
 	aside := engine.Call{Aside: true}
 	for range 3 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/fleet"
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/serve"
@@ -579,10 +579,7 @@ func (l *lines) String() string {
 
 func TestEventsThatAreNotThereAreTold(t *testing.T) {
 	m := mock(t, nil)
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	nowhere := "tcp://" + nobody.Addr().String()
-	require.NoError(t, nobody.Close())
+	nowhere := fmt.Sprintf("tcp://127.0.0.1:%d", servertest.FreePort(t))
 	var said lines
 	s, err := serve.New(serve.Config{Listen: "127.0.0.1:0", BlockSize: 4, Engines: []string{m.Info().HTTP + "," + nowhere}}, slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ type conn struct {
 	used   bool      // it answered before
 	since  time.Time // when it was given back
 
-	socket  syscall.RawConn
+	socket  syscall.RawConn // nil: it is none of TCP
 	look    func(fd uintptr)
 	unread  bool            // what look found
 	peeked  [1]byte         // by look
