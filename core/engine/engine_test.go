@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/engine"
 	"github.com/dynamo-go/dynamo-go/core/internal/leaktest"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/mocker"
 )
 
@@ -338,7 +339,7 @@ func TestForwardHandsOnWhatItIsGivenAndGets(t *testing.T) {
 }
 
 func TestAnEngineThatIsGoneIsEjectedAndComesBack(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", servertest.FreeAddress(t))
 	require.NoError(t, err)
 	start := func(ln net.Listener) *http.Server {
 		s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}

@@ -41,7 +41,7 @@ func TestResumeAppliesOnlyWhatCameSince(t *testing.T) {
 }
 
 func TestResumeFindsAnotherEngine(t *testing.T) {
-	e := newEngine(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+	e := newEngine(t, fixed(t), fixed(t))
 	for i := range uint64(100) {
 		e.add(store(t, i))
 	}

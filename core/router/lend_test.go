@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dynamo-go/dynamo-go/core/feed"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/router"
 	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
@@ -81,16 +82,13 @@ func TestDumpOfAPeerGivesWayToTheFeed(t *testing.T) {
 // Without anybody to ask a rank is what its feed heard, from the subscription on.
 func TestDumpOfAPeerEndsWithTheSubscription(t *testing.T) {
 	stale := tokens(77, 32)
-	pub, err := zmq.ListenPub("tcp://127.0.0.1:0", zmq.Options{})
-	require.NoError(t, err)
-	addr := pub.Addr()
-	require.NoError(t, pub.Close())
+	addr := "tcp://" + servertest.FreeAddress(t)
 	k := newKit(t, 16, router.DefaultConfig())
 	require.NoError(t, k.AddWorker(router.Worker{ID: 1, KVEvents: router.Endpoints{Base: addr}}))
 	require.NoError(t, k.LoadEvents(peerDump(t, stale)))
 	require.EqualValues(t, 2, k.depth(stale)["1/0"])
 	require.Equal(t, feed.Disconnected, k.health(1).State)
-	pub, err = zmq.ListenPub(addr, zmq.Options{})
+	pub, err := zmq.ListenPub(addr, zmq.Options{})
 	require.NoError(t, err)
 	defer pub.Close()
 	k.eventually("subscribed", func() bool { return k.states()[1] == feed.Partial })

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 )
 
 // SGLang is SGLang's own publisher, from its wheel, in a process.
@@ -23,14 +24,6 @@ type SGLang struct {
 	in           io.Writer
 	out          *bufio.Reader
 	Live, Replay string // its endpoints
-}
-
-// freePort gives a port that is free now.
-func freePort(t *testing.T) int {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
 }
 
 // StartSGLang runs the publisher of a release, or skips the test with the one line that declares it.
@@ -61,7 +54,7 @@ func StartSGLang(t *testing.T, version string) *SGLang {
 		skip("the sglang " + version + " wheel cannot be downloaded")
 	}
 	p := &SGLang{t: t}
-	p.Live, p.Replay = fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t)), fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
+	p.Live, p.Replay = "tcp://"+servertest.FreeAddress(t), "tcp://"+servertest.FreeAddress(t)
 	bind := func(s string) string { return strings.Replace(s, "127.0.0.1", "*", 1) } // the publisher binds wildcards only
 	cmd := exec.Command(py, filepath.Join(dir, "pub_sglang.py"), "--interactive", "--version", version,
 		"--endpoint", bind(p.Live), "--replay", bind(p.Replay))

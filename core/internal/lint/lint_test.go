@@ -21,7 +21,7 @@ const module = "github.com/dynamo-go/dynamo-go/"
 
 // imports is the table of docs/architecture.md: what each package may import of this module. Imports go one way.
 var imports = map[string][]string{
-	"core/internal/enginetest":         {},
+	"core/internal/enginetest":         {"core/internal/servertest"},
 	"core/internal/leaktest":           {},
 	"core/internal/idtable":            {},
 	"core/internal/servertest":         {},

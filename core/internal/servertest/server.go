@@ -60,25 +60,32 @@ const (
 	ports     = 16384
 )
 
-var given sync.Map // ports
+var given sync.Map // the marks of this process, by port
 
-// FreePort gives a port of loopback that nobody listens on now, each but once. It is none that the system would give to a connection before the server
-// has it, or while the server is away.
+// FreePort gives a port of loopback that nobody listens on now, to one process and once. It is none that the system would give to a connection before
+// the server has it, or while the server is away.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := firstPort + rand.IntN(ports)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		mark, err := net.Listen("unix", fmt.Sprintf("@dynamo-go-test-port-%d", port)) // the tests of other packages run meanwhile
 		if err != nil {
 			continue
 		}
-		l.Close()
-		if _, taken := given.LoadOrStore(port, true); !taken {
+		given.Store(port, mark) // until the process ends
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
 			return port
 		}
 	}
 	require.FailNow(t, "no port is free")
 	return 0
+}
+
+// FreeAddress is that of a FreePort: for who is to be found again where it was, or not to be found.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))
 }
 
 // Server is a server's process. It is killed at the end of the test.
