@@ -2,6 +2,7 @@ package zmq
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +193,34 @@ func run(t *testing.T, program string) *script {
 		s.cmd.Wait()
 	})
 	return s
+}
+
+// overheard is an endpoint that leads to another, and counts the PONGs that come from there.
+func overheard(t *testing.T, to string) (end string, pongs *atomic.Int64) {
+	t.Helper()
+	pongs = new(atomic.Int64)
+	end = rawPeer(t, func(near net.Conn) {
+		far, err := net.Dial("tcp", strings.TrimPrefix(to, "tcp://"))
+		if err != nil {
+			return
+		}
+		go func() { // ends with near
+			defer far.Close()
+			_, _ = io.Copy(far, near)
+		}()
+		buf, kept := make([]byte, 64<<10), 0 // what may be the beginning of a PONG
+		const pong = "\x04PONG"
+		for {
+			n, err := far.Read(buf[kept:])
+			if _, writing := near.Write(buf[kept : kept+n]); err != nil || writing != nil {
+				return
+			}
+			all := buf[:kept+n]
+			pongs.Add(int64(bytes.Count(all, []byte(pong))))
+			kept = copy(buf, all[max(0, len(all)-len(pong)+1):])
+		}
+	})
+	return end, pongs
 }
 
 func (s *script) say(v any) {

@@ -26,7 +26,7 @@ func Main(m *testing.M) {
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		os.Exit(code) // the fuzzer leaves goroutines of its own
 	}
-	for range 500 {
+	for range 3000 {
 		if runtime.NumGoroutine() <= before {
 			if n := owned.Faults(); n != meant.Load() {
 				fmt.Fprintf(os.Stderr, "%d panics were recovered and are told above; the tests meant %d\n", n, meant.Load())

@@ -197,8 +197,9 @@ func TestWaitEnds(t *testing.T) {
 
 // What a hostile worker sends is a typed error, and what hostile connections send is nobody's.
 func TestHostileWorkers(t *testing.T) {
-	l := listen(t, Options{MaxHalfOpen: 4, HandshakeTimeout: 300 * time.Millisecond, MaxMessage: 1000})
-	dial := func() net.Conn {
+	l := listen(t, Options{MaxHalfOpen: 4, HandshakeTimeout: time.Hour, MaxMessage: 1000})
+	impatient := listen(t, Options{HandshakeTimeout: 50 * time.Millisecond})
+	dial := func(l *Listener) net.Conn {
 		c, err := net.Dial("tcp", l.Address())
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
@@ -210,7 +211,7 @@ func TestHostileWorkers(t *testing.T) {
 		"unknown subject": message(`{"subject":"x","stream_type":"response"}`, ""), "no subject": message(`{}`, ""), "a body": message("", "x"),
 		"no JSON": message("{", ""),
 	} {
-		c := dial()
+		c := dial(impatient)
 		_, err := c.Write(hostile)
 		require.NoError(t, err)
 		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
@@ -218,8 +219,9 @@ func TestHostileWorkers(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, context.DeadlineExceeded, name)
 	}
+	var flood []net.Conn
 	for range 10 {
-		dial()
+		flood = append(flood, dial(l))
 	}
 	await(t, "a flood is refused", func() bool { return l.Stats().Refused >= 6 })
 	require.LessOrEqual(t, l.Stats().HalfOpen, 4)
@@ -228,7 +230,12 @@ func TestHostileWorkers(t *testing.T) {
 	_, err := speaking.Recv()
 	require.NoError(t, err)
 	speaking.Close()
-	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 0 && s.HalfOpen == 0 })
+	for _, c := range flood {
+		c.Close()
+	}
+	for _, each := range []*Listener{l, impatient} {
+		await(t, "nothing is left", func() bool { s := each.Stats(); return s.Conns == 0 && s.HalfOpen == 0 })
+	}
 
 	good := item(t, `{"data":{"data":{}},"complete_final":false}`)
 	for name, c := range map[string]struct {
@@ -250,7 +257,7 @@ func TestHostileWorkers(t *testing.T) {
 	} {
 		p, err := l.Expect(discovery.CodecMsgpack, false)
 		require.NoError(t, err)
-		conn := dial()
+		conn := dial(l)
 		hello, _ := json.Marshal(handshake{p.Response().Subject, "response"})
 		_, err = conn.Write(append(message(string(hello), ""), c.sent...))
 		require.NoError(t, err)

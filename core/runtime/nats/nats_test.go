@@ -162,7 +162,7 @@ func TestRequests(t *testing.T) {
 	require.ErrorIs(t, connect(t, o).Send(ctx, mute, message("")), plane.ErrTimeout)
 	faults := owned.Faults()
 	leaktest.Faults(1)
-	require.ErrorIs(t, connect(t, o).Send(ctx, at, message("panic")), plane.ErrUnavailable)
+	require.ErrorIs(t, router.Send(ctx, at, message("panic")), plane.ErrUnavailable)
 	require.EqualValues(t, faults+1, owned.Faults())
 
 	stop()
@@ -211,6 +211,7 @@ func TestServerRestarts(t *testing.T) {
 	server.Kill()
 	o.RequestWait, o.ServerWait = 50*time.Millisecond, 50*time.Millisecond
 	lost := connect(t, o)
+	await(t, "it has tried", func() bool { _, err := lost.Reach(); return err != nil })
 	err = lost.Send(ctx, at, message(""))
 	require.ErrorIs(t, err, plane.ErrNoServer)
 	require.ErrorContains(t, err, "connection refused")

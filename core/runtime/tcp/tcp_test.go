@@ -97,7 +97,10 @@ func TestErrorsOfSend(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, p.Send(cancelled, address, "id", nil), context.Canceled)
 	silent.Close()
+	p.Close()
+	require.ErrorIs(t, p.Send(ctx, address, "id", nil), plane.ErrClosed)
 
+	p = pool(t, Options{AckTimeout: time.Minute}) // what ends these is the answer
 	for name, answer := range map[string]string{
 		"an acknowledgement of nothing": strings.Repeat("\x00", 8), "a huge one": "\xff\xff\xff\xff", "its end": "\x00\x00\x00\x09half",
 	} {
@@ -117,14 +120,14 @@ func TestErrorsOfSend(t *testing.T) {
 		await(t, name, func() bool { return p.Conns() == 0 })
 		l.Close()
 	}
-	p.Close()
-	require.ErrorIs(t, p.Send(ctx, address, "id", nil), plane.ErrClosed)
 }
 
 // A worker that comes back at the same address is reached again.
 func TestWorkerRestarts(t *testing.T) {
-	l := listen(t, Options{}, func(Request) error { return nil })
-	address := l.Addr().String()
+	address := servertest.FreeAddress(t)
+	l, err := Listen(address, Options{}, func(Request) error { return nil })
+	require.NoError(t, err)
+	defer l.Close()
 	p := pool(t, Options{})
 	require.NoError(t, p.Send(context.Background(), address+"/x", "id", nil))
 	l.Close()
@@ -138,8 +141,11 @@ func TestWorkerRestarts(t *testing.T) {
 
 // Whoever sends what is no request, or none, is cut off; others are served, and nothing is left of it.
 func TestHostileClients(t *testing.T) {
-	l := listen(t, Options{MaxMessage: 1000, MaxHalfOpen: 4, MaxConns: 20, FrameTimeout: 300 * time.Millisecond}, func(Request) error { return nil })
-	dial := func() net.Conn {
+	o := Options{MaxMessage: 1000, MaxHalfOpen: 4, MaxConns: 20, FrameTimeout: time.Hour}
+	l := listen(t, o, func(Request) error { return nil })
+	o.FrameTimeout = 50 * time.Millisecond
+	impatient := listen(t, o, func(Request) error { return nil })
+	dial := func(l *Listener) net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
@@ -155,7 +161,7 @@ func TestHostileClients(t *testing.T) {
 	}
 	good, err := AppendRequest(nil, "x", []byte("{}"), []byte("payload"))
 	require.NoError(t, err)
-	proven := dial()
+	proven := dial(l)
 	_, err = proven.Write(good)
 	require.NoError(t, err)
 	_, err = io.ReadFull(proven, make([]byte, 4))
@@ -165,13 +171,13 @@ func TestHostileClients(t *testing.T) {
 		nil, {0}, bytes.Repeat([]byte{0xff}, 100_000), append(good[:7:7], 0xff, 0xff, 0xff, 0xff), good[:len(good)-1],
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 	} {
-		c := dial()
+		c := dial(impatient)
 		_, _ = c.Write(hostile)
 		ended(c)
 	}
 	var flood []net.Conn
 	for range 10 {
-		flood = append(flood, dial())
+		flood = append(flood, dial(l))
 	}
 	await(t, "a flood is refused", func() bool { return l.Stats().Refused >= 6 })
 	require.LessOrEqual(t, l.Stats().HalfOpen, 4)
@@ -179,40 +185,60 @@ func TestHostileClients(t *testing.T) {
 	require.NoError(t, err, "who has proven itself is served meanwhile")
 	_, err = io.ReadFull(proven, make([]byte, 4))
 	require.NoError(t, err)
-	for _, late := range []net.Conn{dial(), dial()} { // and so is who speaks at once
+	for _, late := range []net.Conn{dial(l), dial(l)} { // and so is who speaks at once
 		_, err = late.Write(good)
 		require.NoError(t, err)
 		_, err = io.ReadFull(late, make([]byte, 4))
 		require.NoError(t, err)
 		late.Close()
 	}
-	for _, c := range flood {
+	for _, c := range flood[:6] {
 		ended(c)
 	}
+	for _, c := range flood[6:] {
+		c.Close()
+	}
 	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 1 && s.HalfOpen == 0 })
+	await(t, "nothing is left", func() bool { s := impatient.Stats(); return s.Conns == 0 && s.HalfOpen == 0 })
 }
 
 // Handshakes that are begun and not ended are bounded, and given up, as anything else that is half sent.
 func TestHalfHandshakes(t *testing.T) {
 	c := servertest.NewCertificates(t, "process")
-	secured, err := secure.Load(secure.Files{
-		Cert: c.ServerCert, Key: c.ServerKey, ClientCA: c.CA, CA: c.CA, ClientCert: c.ClientCert, ClientKey: c.ClientKey,
-	}, 300*time.Millisecond)
-	require.NoError(t, err)
+	load := func(timeout time.Duration) *secure.TLS {
+		secured, err := secure.Load(secure.Files{
+			Cert: c.ServerCert, Key: c.ServerKey, ClientCA: c.CA, CA: c.CA, ClientCert: c.ClientCert, ClientKey: c.ClientKey,
+		}, timeout)
+		require.NoError(t, err)
+		return secured
+	}
+	secured := load(time.Hour)
 	l := listen(t, Options{MaxHalfOpen: 4, TLS: secured}, func(Request) error { return nil })
 	p := pool(t, Options{TLS: secured, AckTimeout: time.Minute})
 	address := l.Addr().String() + "/x"
 	require.NoError(t, p.Send(context.Background(), address, "id", []byte("payload")))
-	for range 10 {
+	begin := func(l *Listener) net.Conn {
 		raw, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
-		defer raw.Close()
+		t.Cleanup(func() { raw.Close() })
 		_, _ = raw.Write([]byte{0x16, 3, 1}) // a handshake begins so
+		return raw
+	}
+	var flood []net.Conn
+	for range 10 {
+		flood = append(flood, begin(l))
 	}
 	await(t, "a flood is refused", func() bool { return l.Stats().Refused >= 6 })
 	require.LessOrEqual(t, l.Stats().HalfOpen, 4)
 	require.NoError(t, p.Send(context.Background(), address, "id", []byte("payload")), "who has proven itself is served meanwhile")
+	for _, raw := range flood {
+		raw.Close()
+	}
 	await(t, "nothing is left", func() bool { s := l.Stats(); return s.Conns == 1 && s.HalfOpen == 0 })
+
+	impatient := listen(t, Options{TLS: load(20 * time.Millisecond)}, func(Request) error { return nil })
+	begin(impatient)
+	await(t, "it is given up", func() bool { return impatient.Stats() == ListenerStats{Broken: 1} })
 }
 
 func FuzzReadRequest(f *testing.F) {

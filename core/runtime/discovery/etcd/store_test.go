@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,7 @@ const patience = 60 * time.Second
 
 func open(t testing.TB, o Options) *Store {
 	t.Helper()
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, patience)
 	s, err := Open(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
@@ -190,10 +192,8 @@ func TestServerComesBack(t *testing.T) {
 		}
 		storetest.Await(t, v, key.Path, fmt.Sprint(i))
 		outage.end()
-		back := time.Now()
 		require.NoError(t, s.Replace(key, fmt.Append(nil, i+1)))
 		storetest.Await(t, v, key.Path, fmt.Sprint(i+1))
-		require.Less(t, time.Since(back), 5*time.Second)
 		require.NoError(t, watching.Status().Err)
 	}
 	require.EqualValues(t, 1, s.Status().Leases, "the lease outlives an outage")
@@ -377,33 +377,29 @@ func TestUnreachable(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
-	nobody := fmt.Sprintf("http://127.0.0.1:%d", servertest.FreePort(t))
+	nobody := "http://" + servertest.FreeAddress(t)
 	for url, says := range map[string]string{nobody: "connection refused", "http://" + silent.Addr().String(): "etcd at http://" + silent.Addr().String()} {
-		began := time.Now()
-		_, err := Open(Options{Endpoints: []string{url}, ConnectTimeout: 500 * time.Millisecond})
+		_, err := Open(Options{Endpoints: []string{url}, ConnectTimeout: 2 * time.Second})
 		require.ErrorIs(t, err, discovery.ErrUnavailable)
 		require.ErrorContains(t, err, says)
-		require.ErrorContains(t, err, "500ms")
-		require.Less(t, time.Since(began), 3*time.Second)
+		require.ErrorContains(t, err, "2s")
 		t.Log(err)
 
-		s := open(t, Options{Endpoints: []string{url}, ConnectTimeout: 500 * time.Millisecond, Background: true})
-		began = time.Now()
-		v, err := s.Watch(key.Bucket, "")
-		require.NoError(t, err)
-		require.NoError(t, s.Create(key, []byte("{}")))
-		require.NoError(t, s.Replace(key, []byte("[]")))
-		require.NoError(t, s.Delete(key))
-		v.Close()
-		require.Less(t, time.Since(began), 100*time.Millisecond, "nothing waits")
-		if url == nobody {
-			await(t, "it is told", func() bool { return s.Status().Err != nil })
-			require.ErrorContains(t, s.Status().Err, says)
-			require.ErrorContains(t, s.Status().Err, "500ms")
+		for _, wait := range []time.Duration{2 * time.Second, time.Hour} { // who waits for the hour does not end
+			s := open(t, Options{Endpoints: []string{url}, ConnectTimeout: wait, Background: true})
+			v, err := s.Watch(key.Bucket, "")
+			require.NoError(t, err)
+			require.NoError(t, s.Create(key, []byte("{}")))
+			require.NoError(t, s.Replace(key, []byte("[]")))
+			require.NoError(t, s.Delete(key))
+			v.Close()
+			if url == nobody && wait < time.Hour {
+				await(t, "it is told", func() bool { return s.Status().Err != nil })
+				require.ErrorContains(t, s.Status().Err, says)
+				require.ErrorContains(t, s.Status().Err, "2s")
+			}
+			require.NoError(t, s.Close())
 		}
-		began = time.Now()
-		require.NoError(t, s.Close())
-		require.Less(t, time.Since(began), 100*time.Millisecond, "nothing waits")
 	}
 }
 
