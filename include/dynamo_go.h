@@ -783,14 +783,14 @@ dgo_status dgo_mocker_close(dgo_mocker mocker, dgo_error *error);
  *                 listen ("127.0.0.1:8000"), block_size (16), router_mode ("kv", "round-robin", "random", "least-loaded",
  *                 "power-of-two", "direct"), router (as dgo_router_new takes it), tokenizer ("engine", "host", "none"), limits (object:
  *                 connections, requests, head_bytes, body_bytes, buffered_bytes, read_seconds, write_seconds, idle_seconds,
- *                 tokenize_seconds). docs/serve.md tells what each means. Unknown fields are refused.
+ *                 tokenize_seconds), drain_seconds (0). docs/serve.md tells what each means. Unknown fields are refused.
  *   server  [out] the handle; close it with dgo_serve_close.
  * Returns: DGO_OK | DGO_INVALID_ARGUMENT | DGO_NOT_IMPLEMENTED (of the router's configuration) | DGO_DUPLICATE_WORKER (two engines
  *          with one id) | DGO_CANNOT_CONNECT (the address cannot be bound) | DGO_OVERLOADED. */
 dgo_status dgo_serve_new(const char *config, size_t config_size, dgo_server *server, dgo_error *error);
 
 /* dgo_serve_info: where the server listens, and how it and its engines are.
- *   info  [out] JSON object: status ("ready", "not ready": no engine can serve, "stopping"), listen (HOST:PORT), router_mode, block_size,
+ *   info  [out] JSON object: status ("ready", "not ready": no engine can serve, "draining", "stopping"), listen (HOST:PORT), router_mode, block_size,
  *               inflight (requests), engines (an object each), drained (nothing runs any more after dgo_serve_stop, or its time is
  *               over), uptime_seconds, and the counters disconnected, retries, broken, untokenized.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
@@ -808,14 +808,16 @@ dgo_status dgo_serve_texts(dgo_server server, dgo_stream *stream, dgo_error *err
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_serve_tokens(dgo_server server, uint64_t id, const uint32_t *tokens, size_t n_tokens, dgo_error *error);
 
-/* dgo_serve_stop: begin to stop. No connection and no request is taken any more; what runs has so long to end, and is cut off then.
+/* dgo_serve_stop: begin to stop. For drain_seconds of the configuration all is served as before, but /health says 503. Then no connection
+ * and no request is taken any more; what runs has so long to end, and is cut off then.
  * dgo_serve_info tells when it is over. Again it has no effect.
  *   grace_ms  [in]  how long what runs has: milliseconds, at least 0.
  * Returns: DGO_OK | DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT. */
 dgo_status dgo_serve_stop(dgo_server server, int64_t grace_ms, dgo_error *error);
 
 /* dgo_serve_close: end everything at once: what runs is cut off, and the engines are told. Closing again is DGO_OK; so is 0.
- * Blocks: until its sockets are closed and its threads gave up, some hundred milliseconds.
+ * Blocks: until its sockets are closed and its threads gave up, some hundred milliseconds; a second longer if clients do not take what they
+ * are told.
  * Returns: DGO_OK | DGO_BAD_HANDLE. */
 dgo_status dgo_serve_close(dgo_server server, dgo_error *error);
 

@@ -29,6 +29,8 @@ type Config struct {
 	File      string          `json:"engines_file"` // watched; see fleet.Parse
 	Tokenizer Tokenizer       `json:"tokenizer"`
 	Limits    Limits          `json:"limits"`
+
+	Drain float64 `json:"drain_seconds"` // that a stop goes on to serve, while /health says that it ends; 0
 }
 
 // Tokenizer says who turns texts into token ids.
@@ -107,6 +109,7 @@ func (c *Config) fill() error {
 	within("read_seconds", l.ReadSeconds, 0.01, 86400)
 	within("write_seconds", l.WriteSeconds, 0.01, 86400)
 	within("idle_seconds", l.IdleSeconds, 0.01, 86400)
+	within("drain_seconds", c.Drain, 0, 86400)
 	within("tokenize_seconds", l.Tokenize, 0.01, 86400)
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))

@@ -52,7 +52,7 @@ func (d *door) enter(c *net.TCPConn) *visitor {
 	if d.shut || len(d.inside) >= d.most {
 		return nil
 	}
-	v := &visitor{Conn: c, door: d}
+	v := &visitor{Conn: c, door: d, ready: true}
 	d.inside[v] = struct{}{}
 	return v
 }
@@ -109,8 +109,9 @@ func (d *door) clear() {
 type visitor struct {
 	net.Conn
 	door   *door
-	known  bool      // something was read
-	lines  bool      // see errLines
+	head   head      // of the request that comes in
+	ready  bool      // an answer was written since: what is read next may begin a request
+	fresh  bool      // what is read next begins a request
 	linger bool      // what the client still sends is read after the last answer, so that it can read that
 	took   int       // bytes that were read for this request
 	failed error     // of the last Read for it
@@ -127,6 +128,7 @@ func (v *visitor) SyscallConn() (syscall.RawConn, error) { return v.Conn.(*net.T
 // the server says another one twice a request: it fires too early then, and Read goes on. By this it also tells that a request begins.
 func (v *visitor) SetReadDeadline(t time.Time) error {
 	v.ends, v.took, v.failed = t, 0, nil
+	v.fresh, v.ready = v.ready, false
 	if !v.armed.IsZero() && (t.IsZero() || !v.armed.After(t)) && v.door.by.Load() == nil {
 		return nil
 	}
@@ -149,8 +151,40 @@ func (v *visitor) arm() (at time.Time, err error) {
 	}
 }
 
-// errLines: the first head of a connection ends in LF alone. The server would wait behind it for a line that ends in CRLF.
+// errLines: the last lines of a head end in LF alone. The server would wait behind it for lines that end in CRLF.
 var errLines = errors.New("the lines of the head end in LF, expected CRLF")
+
+// head looks for the end of a request's head in what is read, piece by piece. A head is only looked at that begins with a read: one that was read along
+// with the end of the request before is not.
+type head struct {
+	within bool // it began, and did not end
+	begun  bool // it has a line that is not empty
+	whole  bool // the latest of these ended in CRLF
+	lines  bool // see errLines
+	length int  // of the line that came last, as far as it came
+	last   byte // of that line
+}
+
+// see looks at a piece.
+func (h *head) see(b []byte) {
+	for h.within && len(b) > 0 {
+		line, rest, ended := bytes.Cut(b, []byte{'\n'})
+		if h.length += len(line); len(line) > 0 {
+			h.last = line[len(line)-1]
+		}
+		if b = rest; !ended {
+			return
+		}
+		crlf := h.length > 0 && h.last == '\r'
+		switch empty := h.length == 0 || h.length == 1 && crlf; {
+		case !empty:
+			h.begun, h.whole = true, crlf
+		case h.begun:
+			h.within, h.lines = false, !crlf || !h.whole
+		}
+		h.length = 0
+	}
+}
 
 // errLong: a request has more bytes than any that is taken. The server bounds its head and what is in its body, but not what frames that: a chunk may
 // have extensions of any length.
@@ -164,7 +198,7 @@ func (v *visitor) Read(b []byte) (int, error) {
 }
 
 func (v *visitor) read(b []byte) (int, error) {
-	if v.lines {
+	if v.head.lines {
 		return 0, errLines
 	}
 	if v.door.bytes > 0 && v.took > v.door.bytes {
@@ -178,11 +212,10 @@ func (v *visitor) read(b []byte) (int, error) {
 		}
 		n, err = v.Conn.Read(b)
 	}
-	if !v.known && n > 0 {
-		v.known = true
-		end := bytes.Index(b[:n], []byte("\n\n"))
-		v.lines = end >= 0 && !bytes.Contains(b[:end], []byte("\r\n\r\n"))
+	if v.fresh && n > 0 {
+		v.fresh, v.head = false, head{within: true}
 	}
+	v.head.see(b[:n])
 	return n, err
 }
 
@@ -192,6 +225,7 @@ const looks = 8
 // Write writes all of b, for as long as the client takes something. What it takes shows late: room in the socket's buffer only when a good part of that is
 // free, so what the peer's host did not confirm is looked at.
 func (v *visitor) Write(b []byte) (n int, err error) {
+	v.ready = true
 	step := v.door.write / looks
 	now := time.Now()
 	since, left := now, -1 // when something was taken last; what was left then, -1: not looked at yet
@@ -240,7 +274,7 @@ func (v *visitor) rest() {
 	if v.Conn.(*net.TCPConn).CloseWrite() != nil {
 		return
 	}
-	v.lines = false
+	v.head = head{}
 	b := make([]byte, 32<<10)
 	end := time.Now().Add(length)
 	for total := 0; total < most; {

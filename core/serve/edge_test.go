@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -67,6 +68,8 @@ func TestRefusedForTheHeadAlone(t *testing.T) {
 		"another expectation":   {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: junk\r\nContent-Length: 9\r\n\r\n", 417},
 		"another version":       {"GET /live HTTP/3.7\r\nHost: x\r\n\r\n", 505},
 		"lines that end in LF":  {"POST /v1/completions HTTP/1.1\nHost: x\nContent-Length: 9\n\n", 400},
+		"a last line in LF":     {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\n\r\n", 400},
+		"an empty line in LF":   {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\n", 400},
 		"a page, and no more":   {"GET /live HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", 200},
 		"an older one's length": {"POST /v1/completions HTTP/1.0\r\nHost: x\r\nExpect: junk\r\nContent-Length: 99999999\r\n\r\n", 413},
 	} {
@@ -232,6 +235,151 @@ func TestEndOfTheGraceIsTold(t *testing.T) {
 	require.Eventually(t, func() bool { return m[0].Stats().Running == 0 }, patience, time.Millisecond)
 }
 
+// TestCloseTellsWhoIsCutOff: as the end of the grace does, also when a stop is in its grace.
+func TestCloseTellsWhoIsCutOff(t *testing.T) {
+	m := mocks(t, 1, func(c *mocker.Config) { c.Speedup, c.InterTokenMS = 1, 20 })
+	for name, before := range map[string]func(*serve.Server){
+		"at once":      func(*serve.Server) {},
+		"in its grace": func(s *serve.Server) { s.Stop(time.Hour) },
+		"in a drain":   func(s *serve.Server) { s.Stop(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, m, func(c *serve.Config) {
+				if name == "in a drain" {
+					c.Drain = 3600
+				}
+			})
+			c := dial(t, s)
+			body := `{"prompt": [1], "max_tokens": 5000, "stream": true}`
+			fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err := io.ReadFull(c, make([]byte, 500))
+			require.NoError(t, err)
+			before(s)
+			ended := make(chan struct{})
+			go func() { defer close(ended); s.Close() }()
+			rest, err := io.ReadAll(c)
+			require.NoError(t, err)
+			text := string(rest)
+			require.Contains(t, text, "the server is stopping")
+			require.Contains(t, text, `"overloaded"`)
+			require.Contains(t, text, "data: [DONE]\n\n\r\n0\r\n\r\n", "the answer is whole")
+			<-ended
+			require.Eventually(t, func() bool { return m[0].Stats().Running == 0 }, patience, time.Millisecond)
+		})
+	}
+}
+
+// TestCloseWaitsForNobodyWhoTakesNothing: not for a client that reads nothing, and not for one that asks for nothing.
+func TestCloseWaitsForNobodyWhoTakesNothing(t *testing.T) {
+	engine := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := []byte("data: {" + strings.Repeat(" ", 64<<10) + "}\n\n")
+		for {
+			if _, err := w.Write(event); err != nil {
+				return
+			}
+		}
+	})
+	s := start(t, nil, func(c *serve.Config) { c.Engines = []string{engine} })
+	c := dial(t, s)
+	fmt.Fprint(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 31\r\n\r\n{\"prompt\": [1], \"stream\": true}")
+	dial(t, s)
+	require.Eventually(t, func() bool { return s.Status().Inflight == 1 }, patience, time.Millisecond)
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Close() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+}
+
+// TestDrain: a load balancer sees by /health that the server is about to stop, while all that comes is served, and answers end their connections.
+func TestDrain(t *testing.T) {
+	m := mocks(t, 1, nil)
+	s := start(t, m, func(c *serve.Config) { c.Drain = 1 })
+	require.Empty(t, post(s, `{"prompt": [1]}`).header.Get("Connection"))
+	s.Stop(patience)
+	a := ask(s, "GET", "/health", "")
+	require.Equal(t, 503, a.status)
+	require.Contains(t, a.text, `"status":"draining"`)
+	require.Equal(t, 200, ask(s, "GET", "/live", "").status)
+	c := dial(t, s)
+	fmt.Fprint(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{\"prompt\": [1]}")
+	status, text := heard(t, c) // to its end
+	require.Equal(t, 200, status)
+	require.Contains(t, text, "Connection: close")
+	require.Equal(t, 200, ask(s, "GET", "/v1/models", "").status)
+	select {
+	case <-s.Drained():
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+	require.Error(t, ask(s, "GET", "/live", "").err)
+
+	_, err := serve.New(serve.Config{Drain: -1}, nil)
+	require.ErrorIs(t, err, serve.ErrConfig)
+	require.ErrorContains(t, err, "drain_seconds is -1, expected 0 .. 86400")
+}
+
+// TestHeadsOfLaterRequestsThatEndInLF are refused at once, as that of the first is, in as many pieces as they come; and nothing is taken for one.
+func TestHeadsOfLaterRequestsThatEndInLF(t *testing.T) {
+	m := mocks(t, 1, nil)
+	s := start(t, m, func(c *serve.Config) { c.Limits.ReadSeconds = 3600 })
+	odd := `{"prompt": [1],` + strings.Repeat("\n", 20_000) + `"max_tokens": 1}` // in more than one piece
+	good := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(odd), odd)
+	bad := "GET /live HTTP/1.1\nHost: x\n\n"
+	next := func(t *testing.T, r *bufio.Reader) (int, string) {
+		a, err := http.ReadResponse(r, nil)
+		require.NoError(t, err)
+		defer a.Body.Close()
+		text, err := io.ReadAll(a.Body)
+		require.NoError(t, err)
+		return a.StatusCode, string(text)
+	}
+	for name, pieces := range map[string][]string{
+		"at once":          {bad},
+		"in pieces":        {bad[:10], bad[10 : len(bad)-1], "\n"},
+		"byte by byte":     strings.Split(bad, ""),
+		"some":             {"GET /live HTTP/1.1\r\nHost: x\n\r\n"},
+		"with a body":      {"POST /v1/completions HTTP/1.1\nContent-Length: 2\n\n{}"},
+		"empty lines lead": {"\r\n", bad},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, s)
+			r := bufio.NewReader(c)
+			for range 2 {
+				for _, piece := range []string{good[:60], good[60:]} {
+					_, err := io.WriteString(c, piece)
+					require.NoError(t, err)
+					time.Sleep(time.Millisecond)
+				}
+				status, text := next(t, r)
+				require.Equal(t, 200, status, text)
+			}
+			for _, piece := range pieces {
+				_, err := io.WriteString(c, piece)
+				require.NoError(t, err)
+				time.Sleep(time.Millisecond)
+			}
+			status, text := next(t, r)
+			require.Equal(t, 400, status)
+			require.Contains(t, text, "the lines of the head end in LF, expected CRLF")
+		})
+	}
+	t.Run("many at once", func(t *testing.T) { // of which each is read along with the one before
+		c := dial(t, s)
+		r := bufio.NewReader(c)
+		for range 2 {
+			go func() { _, _ = io.WriteString(c, strings.Repeat(good, 5)) }()
+			for range 5 {
+				status, text := next(t, r)
+				require.Equal(t, 200, status, text)
+			}
+		}
+	})
+}
+
 // TestNothingIsInvented: of an answer without a body, or without a type, none is said.
 func TestNothingIsInvented(t *testing.T) {
 	for status, body := range map[int]string{204: "", 304: "", 200: "what it is nobody says"} {
@@ -294,6 +442,39 @@ func TestClientsAreNotToldOfTheInside(t *testing.T) {
 			require.Contains(t, a.text, `"code":"engine_failed"`)
 			require.NotContains(t, a.text, "127.0.0.1")
 			require.NotContains(t, strings.ToUpper(a.text), "INNER-SECRET")
+		})
+	}
+}
+
+// TestEngineThatIsNamed: in every mode a request goes to the engine that it names, and nowhere else, whatever that holds and however it is.
+func TestEngineThatIsNamed(t *testing.T) {
+	ill := fake(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "I am ill", 500) })
+	for _, mode := range []fleet.Mode{fleet.KV, fleet.RoundRobin, fleet.Direct} {
+		t.Run(string(mode), func(t *testing.T) {
+			m := mocks(t, 2, nil)
+			s := start(t, m, func(c *serve.Config) {
+				c.Mode = mode
+				c.Engines = append(c.Engines, ill)
+			})
+			body := `{"prompt": ` + ids(0, 400) + `, "max_tokens": 1}`
+			named := func(i int) answer {
+				url := []string{m[0].Info().HTTP, m[1].Info().HTTP, strings.TrimSuffix(ill, ",none")}[i]
+				all := s.Status().Engines
+				at := slices.IndexFunc(all, func(e fleet.Info) bool { return e.URL == url })
+				return ask(s, "POST", "/v1/completions", body, "X-Worker-Instance-Id", fmt.Sprint(all[at].WorkerID))
+			}
+			for i := range 2 { // the blocks of the first draw there what names nobody
+				for range 5 {
+					require.Equal(t, 200, named(i).status)
+				}
+			}
+			a := named(2)
+			require.Equal(t, 500, a.status)
+			require.Contains(t, a.text, "I am ill")
+			require.EqualValues(t, 5, m[0].Stats().Requests)
+			require.EqualValues(t, 5, m[1].Stats().Requests)
+			require.Equal(t, 404, ask(s, "POST", "/v1/completions", body, "X-Worker-Instance-Id", "7").status)
+			idle(t, s, m...)
 		})
 	}
 }

@@ -55,8 +55,9 @@ type Server struct {
 
 	ctx      context.Context
 	stop     context.CancelFunc
-	running  owned.Group // watch, listener, a stop
-	draining atomic.Bool
+	running  owned.Group   // watch, listener, a stop
+	leaving  atomic.Bool   // a stop began: /health says so
+	draining atomic.Bool   // nothing is taken any more
 	drained  chan struct{} // closed when nothing runs after Stop
 	stopping sync.Once
 	closing  sync.Once
@@ -163,6 +164,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
+	if s.leaving.Load() { // who is here is to ask elsewhere next
+		ctx.SetConnectionClose()
+	}
 	if f := s.refusal(&ctx.Request.Header); f != nil {
 		f.write(ctx)
 		leave(ctx)
@@ -328,20 +332,23 @@ func (s *Server) Tell(id uint64, tokens []block.Token) {
 // farewell is how long requests may still come in that began before a stop, and how long clients have to take what they are told at its end.
 const farewell = time.Second
 
-// Stop begins to stop: no connection and no request is taken any more; what runs has so long to end, and is cut off then, which it is told. It does not
-// wait; see Drained.
+// Stop begins to stop. For Config.Drain all is served as before, but /health says 503, and answers ask their clients to connect elsewhere. Then no
+// connection and no request is taken any more; what runs has so long to end, and is cut off then, which it is told. It does not wait; see Drained.
 func (s *Server) Stop(grace time.Duration) {
 	s.stopping.Do(func() {
-		s.draining.Store(true)
+		s.leaving.Store(true)
 		s.running.Go(func() {
 			defer close(s.drained)
+			s.drain()
+			s.draining.Store(true)
 			_ = s.door.TCPListener.Close() // which the library leaves open if it has not begun to listen
 			s.door.hurry(time.Now().Add(min(grace, farewell)))
 			ctx, cancel := context.WithTimeout(s.ctx, grace)
 			defer cancel()
 			_ = s.http.ShutdownWithContext(ctx)
 			s.watch.each((*request).abort)
-			ctx, cancel = context.WithTimeout(s.ctx, farewell)
+			s.door.hurry(time.Now())
+			ctx, cancel = context.WithTimeout(context.Background(), farewell) // also for Close: who is cut off is told
 			defer cancel()
 			s.door.wait(ctx) // the library waits only once
 			s.door.clear()
@@ -349,10 +356,20 @@ func (s *Server) Stop(grace time.Duration) {
 	})
 }
 
+// drain waits for Config.Drain, or Close.
+func (s *Server) drain() {
+	timer := time.NewTimer(seconds(s.cfg.Drain))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+	}
+}
+
 // Drained is closed when nothing runs any more after Stop, or its time is over.
 func (s *Server) Drained() <-chan struct{} { return s.drained }
 
-// Close ends everything at once. It is idempotent.
+// Close ends everything at once: what runs is cut off, which it is told if it takes that within a second. It is idempotent.
 func (s *Server) Close() {
 	s.closing.Do(func() {
 		s.Stop(0)
@@ -369,7 +386,7 @@ func (s *Server) Close() {
 
 // Status is what the server tells of itself.
 type Status struct {
-	Status       string       `json:"status"` // "ready", "not ready": no engine can serve, or "stopping"
+	Status       string       `json:"status"` // "ready", "not ready": no engine can serve, "draining" or "stopping"
 	Listen       string       `json:"listen"`
 	Mode         fleet.Mode   `json:"router_mode"`
 	BlockSize    int          `json:"block_size"`
@@ -402,6 +419,8 @@ func (s *Server) Status() Status {
 	switch {
 	case s.draining.Load():
 		st.Status = "stopping"
+	case s.leaving.Load():
+		st.Status = "draining"
 	case slices.ContainsFunc(st.Engines, func(i fleet.Info) bool { return i.Candidate }):
 		st.Status = "ready"
 	}

@@ -28,6 +28,9 @@ from ._standalone import _FLAGS, _OLDER, _add, _config
 
 Encode = Callable[[str], Sequence[int]]
 
+# The library's.
+_DRAIN_MAX = 86400
+
 
 class Server:
     """A running endpoint, in this process. It is a context manager; :meth:`close` stops it at once.
@@ -45,6 +48,7 @@ class Server:
             ``/tokenize`` does it. Messages are always the engines'.
         engines_file: a YAML or JSON file of engines, which is watched.
         limits: bounds by name, see ``docs/serve.md``.
+        drain_seconds: for so long :meth:`stop` goes on to serve, while ``/health`` says that it ends.
 
     Raises:
         InvalidArgument: an argument cannot be used; the message names it.
@@ -62,6 +66,7 @@ class Server:
         *,
         engines_file: str | None = None,
         limits: dict[str, float] | None = None,
+        drain_seconds: float = 0.0,
     ) -> None:
         if config is not None and not isinstance(config, KvRouterConfig):
             raise TypeError(f"config: expected KvRouterConfig, got {type(config).__name__} ({shown(config)})")
@@ -76,6 +81,7 @@ class Server:
             "router": json.loads((config or KvRouterConfig()).to_json()),
             "tokenizer": "host" if encode is not None else "engine",
             "limits": {} if limits is None else _limits(expect(limits, dict, "limits"), {}),
+            "drain_seconds": min(number(drain_seconds, "drain_seconds"), 1e9),
         }
         self._native = _native.Server(json.dumps(settings))
         if encode is not None:
@@ -101,11 +107,11 @@ class Server:
         return info
 
     def stop(self, grace_seconds: float = 30.0) -> None:
-        """Begin to stop: nothing new is taken; what runs has so long to end. ``info()["drained"]`` tells when it is over."""
+        """Begin to stop: after ``drain_seconds`` nothing new is taken; what runs has so long to end. ``info()["drained"]`` tells when it is over."""
         self._native.stop(int(min(number(grace_seconds, "grace_seconds"), 1e9) * 1000))
 
     def close(self) -> None:
-        """End everything at once. Closing again does nothing; an interrupt leaves it to close by itself."""
+        """End everything at once; streams that are cut off are told. Closing again does nothing; an interrupt leaves it to close by itself."""
         interruptible(self._native.close)
 
     def __enter__(self) -> Server:
@@ -168,8 +174,8 @@ it does not tell itself (SGLang and vLLM 0.33 do). EVENTS may be "none". Fields:
 worker_id, total_kv_blocks, max_num_batched_tokens, health_path.
 
 Clients get the engines' own answers and errors. Where a header X-Worker-Instance-Id (and X-Dp-Rank) names an engine, it goes there;
-the mode "direct" needs it. Prints one JSON line when it serves. SIGINT or SIGTERM lets requests end first, for --grace-seconds; a
-second one ends it at once.
+the mode "direct" needs it. Prints one JSON line when it serves. At SIGINT or SIGTERM /health says 503; after --drain-seconds nothing
+is taken any more, and requests have --grace-seconds to end. A second signal ends it at once.
 
 examples, the first two each in a terminal of its own, without a GPU:
   python -m dynamo_go mocker --http 127.0.0.1:8001 --kv-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:6557
@@ -208,6 +214,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="tokens in a KV block of the engines (DYN_KV_CACHE_BLOCK_SIZE, 16)")  # fmt: skip
     add("--tokenizer", metavar="FILE",
         help="tokenizer.json of the model: texts are tokenised here, by the library tokenizers, instead of by the engines")  # fmt: skip
+    add("--drain-seconds", type=float, default=0.0, metavar="X",
+        help="how long it goes on to serve when it is stopped, with /health at 503, for load balancers to see that (0)")  # fmt: skip
     add("--grace-seconds", type=float, default=30.0, metavar="X", help="for requests to end when it is stopped (30)")
     add("--log-level", metavar="LEVEL", help="log to standard error: off, error, warn, info, debug (DYN_LOG, warn)")
     group = parser.add_argument_group("limits of clients")
@@ -288,6 +296,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         "router_mode": options.router_mode,
         "config": config,
         "encode": _encoder(options.tokenizer) if options.tokenizer else None,
+        "drain_seconds": options.drain_seconds,
         "limits": _limits(
             {name: value for name, value in named.items() if value is not None},
             {name: f"--{flag}" for flag, (name, _, _) in _LIMITS.items()},
@@ -306,6 +315,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
     if not options.grace_seconds >= 0:
         print(f"{command}: --grace-seconds is {options.grace_seconds}, expected at least 0", file=sys.stderr)
         return 2
+    if not 0 <= options.drain_seconds <= _DRAIN_MAX:
+        print(f"{command}: --drain-seconds is {options.drain_seconds}, expected 0 .. {_DRAIN_MAX}", file=sys.stderr)
+        return 2
     ends = {signal.SIGINT, signal.SIGTERM}
     # Blocked before the server starts its threads, so that none of them takes a signal meant for this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
@@ -322,9 +334,16 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
         print(json.dumps({"listen": info["listen"], "router_mode": info["router_mode"], "block_size": info["block_size"],
                           "engines": [engine["url"] for engine in info["engines"]]}), flush=True)  # fmt: skip
         _watch(server, command, ends)
-        print(f"{command}: stopping: requests in flight end first; again to end them now", file=sys.stderr, flush=True)
+        draining = f"draining for {options.drain_seconds:g} s, then " if options.drain_seconds else ""
+        print(
+            f"{command}: {draining}stopping: requests in flight end first; again to end them now",
+            file=sys.stderr,
+            flush=True,
+        )
         server.stop(options.grace_seconds)
-        until = time.monotonic() + options.grace_seconds + 3  # and what it takes to tell who is cut off
+        until = (
+            time.monotonic() + options.drain_seconds + options.grace_seconds + 3
+        )  # and what it takes to tell who is cut off
         while not server.info()["drained"] and time.monotonic() < until:
             if signal.sigtimedwait(ends, 0.05) is not None:
                 break

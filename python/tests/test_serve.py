@@ -323,6 +323,8 @@ def test_wrong_settings() -> None:
         ({"engines": ["http://x"], "limits": {"requests": 0}}, "requests is 0, expected"),
         ({"engines": ["http://x"], "limits": {"read_seconds": float("nan")}}, "read_seconds is nan, expected"),
         ({"engines": ["http://x"], "limits": {"read_seconds": float("inf")}}, "read_seconds is inf, expected"),
+        ({"engines": ["http://x"], "drain_seconds": -1}, "drain_seconds=-1, expected"),
+        ({"engines": ["http://x"], "drain_seconds": float("inf")}, "drain_seconds is 1e.09, expected 0 .. 86400"),
         ({"engines": ["http://x"], "block_size": -1}, "block"),
     ):
         with pytest.raises(InvalidArgument, match=words):
@@ -393,6 +395,29 @@ def test_commands(module: list[str]) -> None:
             assert f"{engine.info['http']} serves" in told and "stopping" in told
 
 
+def test_a_stop_drains_and_a_second_signal_tells_streams() -> None:
+    with Mocker(speedup=1, inter_token_ms=20) as engine:
+        command = Command(["dynamo_go", "serve"], "--engine", text(engine), "--http-host", "127.0.0.1", "--http-port", "0",
+                          "--drain-seconds", "3600")  # fmt: skip
+        with command as facts:
+            url = f"http://{facts['listen']}"
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+            until(lambda: '"ready"' in ask(f"{url}/health"), "an engine that serves")
+            command.process.send_signal(signal.SIGTERM)
+            until(lambda: '"draining"' in ask(f"{url}/health"), "a drain")
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                urllib.request.urlopen(f"{url}/health", timeout=PATIENCE)
+            stream = iter(client.completions.create(model=MODEL, prompt="x", max_tokens=5000, stream=True))
+            next(stream)  # it is served
+            command.process.send_signal(signal.SIGTERM)
+            with pytest.raises(openai.APIError, match="the server is stopping"):
+                for _ in stream:
+                    pass
+            assert command.process.wait(30) == 0
+            assert command.process.stderr is not None
+            assert "draining for 3600 s" in command.process.stderr.read().decode()
+
+
 def test_a_mistake_in_the_file_of_engines_is_told(tmp_path: Path) -> None:
     path, said = tmp_path / "engines.yaml", tmp_path / "said"
     with Mocker(speedup=20) as engine, said.open("w") as errors:
@@ -432,6 +457,8 @@ def ask(url: str) -> str:
         (["--engine", "http://x", "--router-mode", "best"], "expected one of kv"),
         (["--engine", "http://x", "--grace-seconds", "-1"], "--grace-seconds is -1.0, expected"),
         (["--engine", "http://x", "--grace-seconds", "nan"], "--grace-seconds is nan, expected"),
+        (["--engine", "http://x", "--drain-seconds", "-1"], "--drain-seconds is -1.0, expected 0 .. 86400"),
+        (["--engine", "http://x", "--drain-seconds", "nan"], "--drain-seconds is nan, expected"),
         (["--engine", "http://x", "--read-timeout", "nan"], "--read-timeout is nan, expected"),
         (["--engine", "http://x", "--write-timeout", "0"], "--write-timeout is 0.0, expected"),
         (["--engine", "http://x", "--max-requests", "0"], "--max-requests is 0, expected"),
