@@ -212,13 +212,16 @@ lint_go() {
 # go_bench ARGUMENTS...: go in the benchmarks' module, whose list of indirect requirements follows ours by itself.
 go_bench() { local command=$1; shift; go -C bench "$command" -mod=mod "$@"; }
 
-# Keeps a full log of each run, shows its summary lines, and fails with it.
+# Keeps a full log of each run, and when one fails shows its end, what each failed test said, and their names last.
 logged() {
 	local log=$build/test/$1.log; shift
 	if "$@" >"$log" 2>&1; then
 		return
 	fi
-	tail -n 200 "$log"
+	local failed='^\s*--- FAIL|^FAIL\s|^panic: |^fatal error: |WARNING: DATA RACE'
+	tail -n 40 "$log"
+	grep -E -B 40 -A 20 "$failed" "$log" | tail -n 400 || true
+	grep -E "$failed" "$log" | sort | uniq -c || true
 	die "failed: $* (all of it: ${log#"$root"/})"
 }
 
