@@ -169,7 +169,7 @@ func (q *requests) serve(n int) float64 {
 	for i := range prompts {
 		prompts[i] = q.prompts.Prompt()
 	}
-	request, id := router.Request{Book: true}, []byte("request-")
+	request, id := router.Request{Book: true}, append(make([]byte, 0, 32), "request-"...)
 	return steady(func() {
 		for _, prompt := range prompts {
 			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/prefetch"
 	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
@@ -345,6 +347,7 @@ func (l *Ledger) decay(r *request, t *tally, weight uint32) {
 func (l *Ledger) release(i uint32, now int64) {
 	r := &l.requests[i]
 	slot := r.slot
+	l.fetch(r)
 	blocks, weight := l.tree.release(slot, r.leaf)
 	t := &l.tallies[slot]
 	t.live.remove(l.requests, bySlot, i)
@@ -366,6 +369,20 @@ func (l *Ledger) release(i uint32, now int64) {
 	*r = request{}
 	l.free = append(l.free, i)
 	l.show(slot)
+}
+
+// fetch asks for what releasing a request looks at: much of it nobody looked at since the request was booked, and its neighbours may be long gone
+// from the cache.
+func (l *Ledger) fetch(r *request) {
+	at := [...]uintptr{
+		uintptr(unsafe.Pointer(&l.tree.nodes[r.leaf])),
+		uintptr(unsafe.Pointer(&l.byID.cells[l.byID.home(r.hash)])),
+		uintptr(unsafe.Pointer(&l.requests[r.links[bySlot].prev].links)),
+		uintptr(unsafe.Pointer(&l.requests[r.links[bySlot].next].links)),
+		uintptr(unsafe.Pointer(&l.requests[r.links[byDeadline].prev].links)),
+		uintptr(unsafe.Pointer(&l.requests[r.links[byDeadline].next].links)),
+	}
+	prefetch.Lines(at[:])
 }
 
 // abandon releases a request that nobody freed. Whoever placed it here may still call once.

@@ -9,6 +9,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/affinity"
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/internal/prefetch"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
@@ -51,10 +52,14 @@ type scratch struct {
 	home        schedule.Home
 }
 
+// tokensAhead is how many bytes of a prompt are asked for before anything else is done: about as many lines as a processor waits for at a time.
+const tokensAhead = 1 << 10
+
 // see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
 func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
+	s.now = r.now() // before the tokens are looked at, which are on their way
 	r.match(s, p)
 	defer r.mu.Unlock()
 	if r.closed {
@@ -90,9 +95,8 @@ func (r *Router) match(s *scratch, p *Prompt) {
 	}
 }
 
-// gather lays out by slot what was matched, what active requests share, and what the ranks are busy with. r.mu is held.
+// gather lays out by slot what was matched, what active requests share, and what the ranks are busy with at s.now. r.mu is held.
 func (r *Router) gather(s *scratch) {
-	s.now = r.now()
 	r.ledger.Expire(s.now)
 	slots := r.table.Cap()
 	r.ledger.Reserve(slots)
@@ -144,7 +148,11 @@ type terms struct {
 }
 
 func (r *Router) terms(o *schedule.Overrides) terms {
-	t := terms{weights: r.weights.Apply(o), trackPrefill: r.config.RouterTrackPrefillTokens, reuse: r.config.RouterAssumeKVReuse}
+	t := r.usual
+	if *o == (schedule.Overrides{}) {
+		return t
+	}
+	t.weights = t.weights.Apply(o)
 	if o.TrackPrefillTokens != nil {
 		t.trackPrefill = *o.TrackPrefillTokens
 	}
@@ -244,24 +252,29 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 
 // request decides at once or, if the request has to wait, calls push for a ticket; without push that is ErrTimeout.
 func (r *Router) request(q *Request, push func(*scratch, terms, queue.Request) (*Ticket, error)) (choice Choice, waits *Ticket, err error) {
+	prefetch.Head(q.Tokens, tokensAhead)
 	if err := q.check(); err != nil {
 		return Choice{}, nil, err
 	}
-	t := r.terms(&q.Overrides)
+	t := &r.usual
+	if q.Overrides != (schedule.Overrides{}) {
+		own := r.terms(&q.Overrides)
+		t = &own
+	}
 	err = r.see(&q.Prompt, func(s *scratch) (err error) {
 		if err = r.eligible(s, q); err == nil && r.queue != nil {
-			if place, wait := r.mustWait(s, q, &t); wait {
+			if place, wait := r.mustWait(s, q, t); wait {
 				if push == nil || q.Timeout != nil && *q.Timeout <= 0 {
 					err = fmt.Errorf("%w: the request has to wait, as %d others do", ErrTimeout, r.queue.Len())
 					r.count(s, q, 0, err)
 					return err
 				}
-				waits, err = push(s, t, place)
+				waits, err = push(s, *t, place)
 				return err
 			}
 		}
 		if err == nil {
-			choice, err = r.decide(s, q, &t)
+			choice, err = r.decide(s, q, t)
 		}
 		if err != nil {
 			r.count(s, q, 0, err)
@@ -347,7 +360,10 @@ func (r *Router) lifecycle(call func(now int64) error) error {
 	now := r.now()
 	r.ledger.Expire(now)
 	defer r.settle()
-	return named(call(now))
+	if err := call(now); err != nil {
+		return named(err)
+	}
+	return nil
 }
 
 // MarkPrefillComplete ends the prefill load of a booked request, at its first token. Marking twice is fine.
@@ -400,10 +416,10 @@ type PotentialLoad struct {
 
 // PotentialLoads appends a row per rank, by worker id and rank. An empty prompt gives the present load. Errors: ErrClosed.
 func (r *Router) PotentialLoads(dst []PotentialLoad, p *Prompt) ([]PotentialLoad, error) {
-	t := r.terms(&schedule.Overrides{})
+	t := &r.usual
 	r.catchUp()
 	err := r.see(p, func(s *scratch) error {
-		req := r.shape(s, &t)
+		req := r.shape(s, t)
 		s.potentials = s.view.Potentials(s.potentials, &req, &t.weights)
 		dst = slices.Grow(dst, len(r.targets))
 		for i := range r.targets {

@@ -48,7 +48,7 @@ const DefaultRequestExpiry = 300 * time.Second
 type Router struct {
 	blockSize int
 	config    Config
-	weights   schedule.Weights
+	usual     terms // of requests without overrides
 	clock     func() time.Time
 	now       func() int64 // monotonic nanoseconds, for the ledger
 	log       *slog.Logger
@@ -130,7 +130,7 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	r := &Router{
 		blockSize: blockSize,
 		config:    config,
-		weights:   config.Weights(),
+		usual:     terms{weights: config.Weights(), trackPrefill: config.RouterTrackPrefillTokens, reuse: config.RouterAssumeKVReuse},
 		clock:     options.Clock,
 		now:       elapsed,
 		log:       options.Log,

@@ -14,3 +14,15 @@ next:
 	DECQ        CX
 	JNZ         next
 	RET
+
+// func run(first unsafe.Pointer, n int)
+TEXT ·run(SB), NOSPLIT, $0-16
+	MOVQ first+0(FP), SI
+	MOVQ n+8(FP), CX
+
+next:
+	PREFETCHT0 (SI)
+	ADDQ       $64, SI
+	DECQ       CX
+	JNZ        next
+	RET

@@ -13,3 +13,15 @@ next:
 	SUBS   $1, R1
 	BNE    next
 	RET
+
+// func run(first unsafe.Pointer, n int)
+TEXT ·run(SB), NOSPLIT, $0-16
+	MOVD first+0(FP), R0
+	MOVD n+8(FP), R1
+
+next:
+	PRFM (R0), PLDL1KEEP
+	ADD  $64, R0
+	SUBS $1, R1
+	BNE  next
+	RET

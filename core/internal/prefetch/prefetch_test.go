@@ -29,3 +29,15 @@ func BenchmarkLines(b *testing.B) {
 		Lines(addresses[:])
 	}
 }
+
+// Head asks for whole lines of what is there, and never for more.
+func TestHeadOfAnything(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
+		for _, most := range []int{-1, 0, 63, 64, 1024} {
+			Head(make([]uint32, n), most)
+			Head(make([]struct{}, n), most)
+			Head(make([]byte, n)[n/2:], most)
+		}
+	}
+	Head[uint64](nil, 1024)
+}
