@@ -187,8 +187,7 @@ class AsyncResponseStream:
 
     async def _begun(self) -> AsyncResponseStream:
         """Wait until a worker begins to answer."""
-        await self._call.begun()
-        return self
+        return await self._call.begun(self)
 
     async def aclose(self) -> None:
         """End the request, if it has not ended. Reading on finds the end."""

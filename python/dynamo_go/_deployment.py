@@ -13,13 +13,15 @@ import functools
 import json
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from . import _native
 from ._call import Answer, Watcher
 from ._context import Context
 from ._errors import CannotConnect, Closed, Disconnected, DynamoError
 from ._instance import slug
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ._instance import Adapter, Card, Instance, Profile
@@ -447,6 +449,7 @@ class RemoteCall:
         self._items: collections.deque[Any] = collections.deque()
         self._sleepers: list[asyncio.Future[None]] = []
         self._taken = 0  # items that credit is due for
+        self._opening: tuple[asyncio.Future[Any], Any] | None = None  # who waits for the beginning, and for what
         self._begun = False
         self._stopping = False  # by us: then its end is no error
         self._ended = False
@@ -457,17 +460,30 @@ class RemoteCall:
         elif context is not None:
             context._on_stop(self.stop)
 
-    async def begun(self) -> None:
-        """Wait until a worker begins to answer. Raises what says that none does. Cancelling it abandons the call."""
-        try:
-            while not self._begun and not self._ended:
-                await self._sleep()
-        except asyncio.CancelledError:
-            self.abandon()
-            raise
-        if not self._begun and self._error is not None:
+    def begun(self, answer: T) -> asyncio.Future[T]:
+        """Give `answer` when a worker begins to answer, or what says that none does. Cancelling it abandons the call. Once."""
+        opening: asyncio.Future[T] = self._deployment.loop.create_future()
+        opening.add_done_callback(self._opened)
+        self._opening = opening, answer
+        self._open()
+        return opening
+
+    def _open(self) -> None:
+        if self._opening is None or not (self._begun or self._ended):
+            return
+        (opening, answer), self._opening = self._opening, None
+        if opening.done():  # cancelled, which it is about to hear
+            return
+        if self._begun or self._error is None:
+            opening.set_result(answer)
+        else:
             error, self._error = self._error, None
-            raise error
+            opening.set_exception(error)
+
+    def _opened(self, opening: asyncio.Future[Any]) -> None:
+        if opening.cancelled():
+            self._opening = None
+            self.abandon()
 
     async def next(self) -> Any:
         """Give the next item. Cancelling it abandons the call, as it would an asynchronous generator."""
@@ -517,6 +533,7 @@ class RemoteCall:
         elif kind == _BEGUN:
             self._begun = True
             self._watcher.begun(payload)
+            self._open()
         elif kind == _ENDED:
             quiet = flags == _OK or (self._stopping and flags == _statuses().cancelled)
             self._end(None if quiet else _error(flags, payload))
@@ -534,10 +551,6 @@ class RemoteCall:
         self._end(None)
         self._kill()
 
-    def cancel(self) -> None:
-        """Give the call up, as a future is."""
-        self.abandon()
-
     def dropped(self) -> None:
         """The stream was collected, by any thread."""
         if not self._ended:
@@ -551,6 +564,7 @@ class RemoteCall:
         if not self._ended:
             self._ended = True
             self._error = error
+            self._open()
             self._wake()
 
     async def _sleep(self) -> None:

@@ -16,7 +16,7 @@ from ._call import AsyncResponseStream
 from ._checks import expect, integer, several, shown
 from ._config import KvRouterConfig
 from ._constraints import LoadThresholdConfig, RoutingConstraints
-from ._deployment import FIRST, LAST, Deployment, RemoteCall
+from ._deployment import FIRST, LAST, Deployment
 from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
 from ._json import encode, mapping
 from ._router import _NO_REQUEST, Router, _arguments, packed_ranges
@@ -308,12 +308,8 @@ class KvRouter:
         fields = {name: value for name, value in request.items() if name not in ("token_ids", "routing")}
         asked = {**_NO_REQUEST, **asked, "update_indexer": True}
         number = self._router._native.generate(fields, encode(options, "routing"), *_arguments(**asked))
-        call = self._hub.start(number, buffer_size, _Routed())
-        return _following(call, self._begun(call))
-
-    async def _begun(self, call: RemoteCall) -> AsyncResponseStream:
-        """Wait until a worker has begun; until then the router stays, even if nobody else has it."""
-        return await AsyncResponseStream(call)._begun()
+        call = self._hub.start(number, buffer_size, _Routed(self))
+        return call.begun(AsyncResponseStream(call))
 
     def _query(
         self, request: dict[str, Any], asked: dict[str, Any]
@@ -688,8 +684,8 @@ async def _filled(given: list[Any], places: list[int], gathered: asyncio.Future[
     return given
 
 
-def _following(choice: asyncio.Future[Any] | RemoteCall, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start what awaits a choice or a call; if it is cancelled before it got so far, that is given up."""
+def _following(choice: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start what awaits a choice; if it is cancelled before it got so far, that is given up."""
 
     def ended(task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -714,7 +710,11 @@ class _EndpointRouter(Router):
 class _Routed:
     """Watches a request: completes its items. Its booking is the library's."""
 
+    def __init__(self, router: KvRouter) -> None:
+        self._router: KvRouter | None = router  # it stays until a worker has begun, even if nobody else has it
+
     def begun(self, route: list[Any]) -> None:
+        self._router = None
         worker_id, dp_rank, overlap, blocks, _, self._depth = route
         self._worker = _who(worker_id, dp_rank)
         self._hit_rate = min(overlap / blocks, 1.0) if blocks else 0.0

@@ -118,17 +118,17 @@ def build(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(given: Any, name: str, known: _Options) -> dict[str, Any]:
+    options: dict[str, Any] = dict.fromkeys(known)
     if given is None:
-        given = {}
+        return options
     if not isinstance(given, Mapping):
         raise TypeError(f"{name}: expected a mapping, got {type(given).__name__}")
-    options = {}
     for option, convert in known.items():
-        value = given.get(option)
-        try:
-            options[option] = None if value is None else convert(value)
-        except TypeError as error:
-            raise TypeError(f"{name}[{option!r}]={value!r}: {error}") from None
+        if (value := given.get(option)) is not None:
+            try:
+                options[option] = convert(value)
+            except TypeError as error:
+                raise TypeError(f"{name}[{option!r}]={value!r}: {error}") from None
     return options
 
 
