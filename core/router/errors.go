@@ -47,5 +47,5 @@ var (
 	// ErrCannotConnect: an endpoint cannot be bound. Nothing was started; use another.
 	ErrCannotConnect = errors.New("cannot bind")
 	// ErrClosed: the router was closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = errors.New("the router is closed")
 )

@@ -148,7 +148,7 @@ func (r *Router) reader(path string, f *os.File) (*snapshot.Reader, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFileError, err)
 	}
-	in, err := snapshot.NewReader(bufio.NewReaderSize(f, 1<<20))
+	in, err := snapshot.NewReader(bufio.NewReaderSize(f, snapshot.BufferSize))
 	if err != nil {
 		return nil, refused(path, err)
 	}

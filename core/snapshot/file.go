@@ -14,6 +14,9 @@ import (
 // newMode is the mode of a file that was not there: it holds the cache salts in use.
 const newMode fs.FileMode = 0o600
 
+// BufferSize is enough for a file's small sections, those of ranks. The large ones, of runs, pass a buffer by.
+const BufferSize = 16 << 10
+
 // Open opens the file at path to be read. What is no regular file is refused and not opened: the other end of a FIFO may
 // never come, and opening a device may do something.
 func Open(path string) (*os.File, error) {
@@ -63,7 +66,7 @@ func Save(path string, write func(io.Writer) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	buffered := bufio.NewWriterSize(f, 1<<20)
+	buffered := bufio.NewWriterSize(f, BufferSize)
 	if err := write(buffered); err != nil {
 		return err
 	}
