@@ -9,8 +9,8 @@ import (
 
 // Errors of handles.
 var (
-	errBadHandle      = errors.New("not a handle of this kind")
-	errHandleClosed   = errors.New("handle is closed")
+	errBadHandle      = errors.New("not a handle")
+	errHandleClosed   = errors.New("closed")
 	errTooManyHandles = errors.New("too many live handles")
 )
 
@@ -29,6 +29,12 @@ const (
 	kindRuntime
 	kindServer
 )
+
+// kindNames: what the objects of each kind are called in errors.
+var kindNames = [...]string{
+	kindRouter: "router", kindStream: "stream", kindMocker: "mocker", kindPublisher: "publisher", kindRadixTree: "radix tree",
+	kindRuntime: "runtime", kindServer: "server",
+}
 
 // table maps the handles of one kind to objects. Lookups take no lock.
 //
@@ -76,12 +82,20 @@ func (t *table[T]) add(value *T) (handle, error) {
 	return uint64(t.kind)<<56 | uint64(slot)<<32 | uint64(gen), nil
 }
 
+// at gives the object of a live handle, or nil. It is small, so that the compiler puts it where it is used.
+func (t *table[T]) at(h handle) *T {
+	if slot := uint32(h>>32) & (1<<24 - 1); uint8(h>>56) == t.kind && slot < maxHandles {
+		if e := t.slots[slot].Load(); e != nil && e.gen == uint32(h) {
+			return e.value
+		}
+	}
+	return nil
+}
+
 // find gives the object of a live handle.
 func (t *table[T]) find(h handle) (*T, error) {
-	if slot := uint32(h>>32) & (1<<24 - 1); uint8(h>>56) == t.kind && slot < maxHandles {
-		if e := t.slots[slot].Load(); e != nil && e.gen == uint32(h) && e.value != nil {
-			return e.value, nil
-		}
+	if value := t.at(h); value != nil {
+		return value, nil
 	}
 	return nil, t.refuse(h)
 }
@@ -90,12 +104,12 @@ func (t *table[T]) find(h handle) (*T, error) {
 func (t *table[T]) refuse(h handle) error {
 	slot := uint32(h>>32) & (1<<24 - 1)
 	if uint8(h>>56) != t.kind || slot >= maxHandles {
-		return fmt.Errorf("%w: %#x", errBadHandle, h)
+		return fmt.Errorf("%w of a %s: %#x", errBadHandle, kindNames[t.kind], h)
 	}
 	if e := t.slots[slot].Load(); e == nil || uint32(h) == 0 || uint32(h) > e.gen {
-		return fmt.Errorf("%w: %#x", errBadHandle, h)
+		return fmt.Errorf("%w of a %s: %#x", errBadHandle, kindNames[t.kind], h)
 	}
-	return fmt.Errorf("%w: %#x", errHandleClosed, h)
+	return fmt.Errorf("the %s is %w: %#x", kindNames[t.kind], errHandleClosed, h)
 }
 
 // remove ends a handle and gives its object, or nil if it was closed before or is 0.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -58,6 +59,22 @@ func TestHandlesNeverGiven(t *testing.T) {
 	}
 	_, err = table.find(h)
 	require.NoError(t, err)
+}
+
+// TestARefusedHandleTellsWhatItShouldBe: the kind, and the handle that was given.
+func TestARefusedHandleTellsWhatItShouldBe(t *testing.T) {
+	for kind := kindRouter; kind <= kindServer; kind++ {
+		table := &table[int]{kind: kind}
+		h, err := table.add(new(int))
+		require.NoError(t, err)
+		_, err = table.remove(h)
+		require.NoError(t, err)
+		require.NotEmpty(t, kindNames[kind])
+		_, err = table.find(h)
+		require.EqualError(t, err, fmt.Sprintf("the %s is closed: %#x", kindNames[kind], h))
+		_, err = table.find(1)
+		require.EqualError(t, err, fmt.Sprintf("not a handle of a %s: 0x1", kindNames[kind]))
+	}
 }
 
 func TestHandlesAreBounded(t *testing.T) {

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import enum
 import inspect
+import re
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -505,6 +506,7 @@ def test_closed_objects_say_so(tmp_path: Any) -> None:
         await subjects.prepare("Client.generate")
         await subjects.close()
         outcomes: dict[str, Any] = {}
+        texts: dict[str, str] = {}
         for name in public():
             if name.partition(".")[0] not in subjects.objects or "." not in name:
                 continue
@@ -512,9 +514,14 @@ def test_closed_objects_say_so(tmp_path: Any) -> None:
                 await subjects.call(name, CALLS[name].arguments if name in CALLS else {})
             except BaseException as error:
                 outcomes[name] = type(error)
+                texts[name] = str(error)
             else:
                 outcomes[name] = None
         assert outcomes == {name: None if name in STILL else Closed for name in outcomes}
+        said = re.compile(
+            r"the (router|stream|mocker|publisher|radix tree|runtime|server) (is closed|is shut down|was closed)"
+        )
+        assert {name: text for name, text in texts.items() if not said.match(text)} == {}
         assert len(outcomes) > 60
 
     run(main())
