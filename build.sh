@@ -378,7 +378,7 @@ cmd_soak() {
 	step "2,000 streams of 200 tokens at once, through Python"
 	DGO_STREAMS=2000 DGO_STREAM_TOKENS=200 "$venv/bin/python" -m pytest -q -s python/tests/test_streams.py
 	step "a million calls of each Python function leak nothing (an hour)"
-	GOGC=20 DGO_LEAK_CALLS=1000000 "$venv/bin/python" -m pytest -q python/tests/test_native.py -k leak # with GOGC, little waits for the collector
+	GOGC=20 DGO_LEAK_CALLS=1000000 "$venv/bin/python" -m pytest -q -s python/tests/test_native.py -k leak # with GOGC, little waits for the collector
 	step "race, repeated"
 	DGO_TEST_PYTHON=$venv/bin/python go test -race -count=5 ./core/...
 }

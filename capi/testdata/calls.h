@@ -282,7 +282,7 @@ typedef struct {
   dgo_status (*call)(const int *pick);
   void (*before)(void), (*after)(void);
   int parameters, wrong; /* wrong: the parameter whose alternative 1 is refused; -1: nothing is */
-  int rare;              /* it makes threads, sockets or files */
+  int rare;              /* it makes threads or sockets */
   int alternatives[MOST_PARAMETERS];
   dgo_status documented[24]; /* ends with DGO_OK */
 } function;
