@@ -73,17 +73,19 @@ func faulty(w http.ResponseWriter, r *http.Request) {
 
 func TestCallCountsFaults(t *testing.T) {
 	s := serve(t, faulty)
-	e := open(t, s.URL, func(c *engine.Config) { c.Health.Failures, c.Limits.Between = 100, time.Second/5 })
+	e := open(t, s.URL, func(c *engine.Config) { c.Health.Failures = 100 })
+	impatient := open(t, s.URL, func(c *engine.Config) { c.Health.Failures, c.Limits.Between = 100, time.Second/5 })
 	var c engine.Call
 	status, _, err := call(e, &c, "/500", "")
 	require.NoError(t, err)
 	require.Equal(t, 500, status)
 	_, _, err = call(e, &c, "/cut", "")
 	require.ErrorIs(t, err, engine.ErrBroken)
-	_, body, err := call(e, &c, "/half", "")
+	require.EqualValues(t, 2, e.Status().Faults)
+	_, body, err := call(impatient, &c, "/half", "")
 	require.ErrorIs(t, err, engine.ErrTimeout)
 	require.Equal(t, "some", body)
-	require.EqualValues(t, 3, e.Status().Faults)
+	require.EqualValues(t, 1, impatient.Status().Faults)
 
 	go func() {
 		for e.Status().Active == 0 {
@@ -93,7 +95,7 @@ func TestCallCountsFaults(t *testing.T) {
 	}()
 	_, _, err = call(e, &c, "/wait", "")
 	require.ErrorIs(t, err, context.Canceled)
-	require.EqualValues(t, 3, e.Status().Faults, "what was cancelled is none")
+	require.EqualValues(t, 2, e.Status().Faults, "what was cancelled is none")
 	c.Within(time.Second / 10)
 	_, _, err = call(e, &c, "/wait", "")
 	require.ErrorIs(t, err, engine.ErrTimeout)

@@ -293,10 +293,8 @@ func TestCancellingEndsTheEnginesWork(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Recv()
 	require.NoError(t, err)
-	started := time.Now()
 	s.Close()
 	<-gone
-	require.Less(t, time.Since(started), time.Second)
 	_, err = s.Recv()
 	require.ErrorIs(t, err, context.Canceled)
 
@@ -379,7 +377,7 @@ func TestFaultsInARowEjectAndTheBackOffGrows(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	e := open(t, srv.URL, func(c *engine.Config) {
-		c.Health.Backoff, c.Health.MaxBackoff, c.Health.Interval = 40*time.Millisecond, time.Second, time.Hour
+		c.Health.Backoff, c.Health.MaxBackoff, c.Health.Interval = 40*time.Millisecond, time.Minute, time.Hour
 	})
 	ask := func() {
 		r, err := e.Forward(within(t), &engine.Request{Method: "GET", Path: "/"})
@@ -397,11 +395,11 @@ func TestFaultsInARowEjectAndTheBackOffGrows(t *testing.T) {
 		good.Store(true)
 		ask() // in between: not in a row
 		good.Store(false)
-		for range 3 {
-			ask()
-		}
-		require.Equal(t, engine.Ejected, e.State())
+		ask()
+		ask()
 		began := time.Now()
+		ask()
+		require.EqualValues(t, len(waits)+1, e.Status().Ejected)
 		require.NoError(t, e.WaitHealthy(within(t)))
 		waits = append(waits, time.Since(began))
 	}

@@ -328,10 +328,8 @@ func TestDroppingAStreamEndsTheEnginesWork(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Recv()
 	require.NoError(t, err)
-	began := time.Now()
 	s.Close()
 	<-gone
-	require.Less(t, time.Since(began), time.Second)
 	idle(t, k, w)
 	require.Equal(t, engine.Healthy, w.Info().State)
 }

@@ -163,7 +163,7 @@ func TestRankIsTakenInEachWay(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	m := start(t, func(c *Config) { c.Speedup, c.InterTokenMS = 1, 5 })
+	m := start(t, func(c *Config) { c.Speedup, c.InterTokenMS, c.Blocks = 1, 5, 30_000 })
 	ask(t, m, "/fault", `{"requests": 2, "status": 503, "message": "away"}`)
 	for range 2 {
 		status, text := ask(t, m, "/v1/completions", `{"prompt": [1]}`)
@@ -176,7 +176,7 @@ func TestFaults(t *testing.T) {
 	status, _ := ask(t, m, "/v1/chat/completions", `{"messages": [{"content": "x"}]}`)
 	require.Zero(t, status, "no answer")
 	ask(t, m, "/fault", `{"requests": 1, "cut_after": 2}`)
-	status, text := ask(t, m, "/v1/completions", `{"prompt": [1], "max_tokens": 200, "stream": true}`)
+	status, text := ask(t, m, "/v1/completions", `{"prompt": [1], "max_tokens": 10000, "stream": true}`)
 	require.Equal(t, -200, status, "cut off")
 	require.Equal(t, 2, strings.Count(text, "data: "))
 	require.Eventually(t, func() bool { return m.Stats().Cancelled == 1 }, patience, 1e6)

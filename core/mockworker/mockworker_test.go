@@ -35,7 +35,7 @@ func TestMockWorkers(t *testing.T) {
 	e, err := r.Endpoint("ns.comp.generate")
 	require.NoError(t, err)
 	cfg := mocker.DefaultConfig()
-	cfg.Speedup = 100
+	cfg.InterTokenMS = 20 // what is stopped would run for 18 s
 	cfg.MaxModelLen = 1000
 	for id := range uint64(2) {
 		w, err := Start(e, id+1, cfg)
@@ -61,7 +61,7 @@ func TestMockWorkers(t *testing.T) {
 	defer k.Close()
 	require.NoError(t, k.WaitForWorkers(context.Background(), 2))
 	generate := func(n, out int) (*kvrouter.Stream, error) {
-		fields, err := wire.FromJSON(nil, []byte(`{"model":"mock-8b","stop_conditions":{"max_tokens":`+map[int]string{5: "5", 500: "500", 0: "0"}[out]+`}}`))
+		fields, err := wire.FromJSON(nil, []byte(`{"model":"mock-8b","stop_conditions":{"max_tokens":`+map[int]string{5: "5", 900: "900", 0: "0"}[out]+`}}`))
 		require.NoError(t, err)
 		q := &kvrouter.Request{Fields: fields}
 		q.Tokens = make([]block.Token, n)
@@ -94,7 +94,7 @@ func TestMockWorkers(t *testing.T) {
 	var told *plane.WorkerError
 	require.ErrorAs(t, err, &told)
 	require.True(t, told.InvalidRequest())
-	s, err = generate(64, 500)
+	s, err = generate(64, 900)
 	require.NoError(t, err)
 	_, err = s.Recv()
 	require.NoError(t, err)
