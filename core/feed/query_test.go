@@ -111,11 +111,11 @@ func TestRoomIsGivenBack(t *testing.T) {
 	defer pub.Close()
 	limit := NewLimiter(1, 1<<20)
 	var v view
-	f := Start(Config{Rank: rank, Endpoint: pub.Addr(), Query: query.Addr(), BlockSize: 2, Sink: &v, Limit: limit, Retries: 10,
+	f := Start(Config{Rank: rank, Endpoint: pub.Addr(), Query: query.Addr(), BlockSize: 2, Sink: &v, Limit: limit, Retries: 100,
 		ReplayTimeout: 300 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond})
 	eventually(t, "the good answer", f.is(Exact))
 	require.Equal(t, []uint64{1}, v.names())
-	require.EqualValues(t, 5, f.Status().Counters["replay_failures"])
+	require.GreaterOrEqual(t, f.Status().Counters["replay_failures"], uint64(5), "more if the good one took long")
 	eventually(t, "all room is back", func() bool {
 		if !limit.room.TryAcquire(1 << 20) {
 			return false

@@ -72,7 +72,7 @@ func TestLiveMessagesAreNumberedAndDecode(t *testing.T) {
 	p := start(t, Config{Topic: "kv@pod", Rank: 3, Clock: clock})
 	c := dial(t, p.Addr(), zmq.Sub)
 	require.NoError(t, c.Send(append([]byte{1}, "kv@"...)))
-	require.Eventually(t, func() bool { return p.pub.Stats().Subscribers == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.pub.Stats().Subscribers == 1 }, 20*time.Second, time.Millisecond)
 
 	parent := block.EngineHash(math.MaxUint64)
 	stored := Stored(&parent, []block.EngineHash{1, 1 << 63}, []block.Token{1, 2, 3, math.MaxUint32}, 2)
@@ -236,7 +236,7 @@ func TestWithoutReplayAndOverIPC(t *testing.T) {
 	require.Empty(t, p.ReplayAddr())
 	c := dial(t, p.Addr(), zmq.Sub)
 	require.NoError(t, c.Send([]byte{1}))
-	require.Eventually(t, func() bool { return p.pub.Stats().Subscribers == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.pub.Stats().Subscribers == 1 }, 20*time.Second, time.Millisecond)
 	_, err := p.Publish(Cleared())
 	require.NoError(t, err)
 	frames, err := c.Recv()

@@ -47,7 +47,7 @@ func (e *engine) store(prompt []uint32) []block.EngineHash {
 
 func (k *kit) eventually(what string, ok func() bool) {
 	k.t.Helper()
-	require.Eventually(k.t, ok, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(k.t, ok, time.Minute, 5*time.Millisecond, what)
 }
 
 func (k *kit) states() map[uint64]feed.State {

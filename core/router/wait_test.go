@@ -316,39 +316,40 @@ func TestDeadlineEndsAWait(t *testing.T) {
 // https://github.com/ai-dynamo/dynamo/pull/11303 https://github.com/ai-dynamo/dynamo/pull/12078
 // https://github.com/ai-dynamo/dynamo/pull/7340 https://github.com/ai-dynamo/dynamo/pull/2840
 func TestExpiryNeedsNoTraffic(t *testing.T) {
-	r, err := router.New(16, with(t, `{"router_queue_threshold": 0}`), router.Options{RequestExpiry: 50 * time.Millisecond})
+	var elapsed atomic.Int64
+	r, err := router.New(16, with(t, `{"router_queue_threshold": 0}`), router.Options{
+		RequestExpiry: 50 * time.Millisecond, Clock: func() time.Time { return time.Unix(0, elapsed.Load()) },
+	})
 	require.NoError(t, err)
 	defer r.Close()
+	pass := func(ms int64) { elapsed.Add(ms * int64(time.Millisecond)) }
 	k := (&kit{Router: r, t: t, size: 16}).workers(1, 2)
+	// goes has a request wait, and passes the time after which somebody's expires: nobody calls then.
+	goes := func(q *router.Request, ms int64) router.Choice {
+		_, waits, err := r.Submit(q, func() {})
+		require.NoError(t, err)
+		require.NotNil(t, waits)
+		pass(ms)
+		select {
+		case <-waits.Done():
+		case <-time.After(30 * time.Second): // the queue is looked at every minute in any case
+			require.Fail(t, "it still waits")
+		}
+		choice, err := waits.Result()
+		require.NoError(t, err)
+		return choice
+	}
 	k.best(pinned(book("orphan", tokens(1, 64)), 1, 0))
 	k.best(pinned(book("busy", tokens(1, 64)), 2, 0))
-	stop := make(chan struct{})
-	var progress sync.WaitGroup
-	progress.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-				_ = r.AddOutputBlock("busy", 1, nil)
-			}
-		}
-	})
-	soon, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the queue is looked at every minute in any case
-	defer cancel()
-	choice, err := r.Wait(soon, book("next", tokens(2, 64))) // goes when the orphan is gone
-	require.NoError(t, err)
-	close(stop)
-	progress.Wait()
-	require.EqualValues(t, 1, choice.WorkerID)
+	pass(40)
+	require.NoError(t, r.AddOutputBlock("busy", 1, nil))
+	require.EqualValues(t, 1, goes(book("next", tokens(2, 64)), 20).WorkerID)
 	require.NoError(t, r.Free("busy"), "it made progress, so it is booked")
 	require.NoError(t, r.Free("orphan"), "a late free is heard once")
 	require.ErrorIs(t, r.Free("orphan"), router.ErrRequestNotFound)
 
-	k.best(pinned(book("alone", tokens(3, 64)), 2, 0)) // and now nobody calls
-	choice, err = r.Wait(soon, pinned(book("last", tokens(2, 64)), 2, 0))
-	require.NoError(t, err)
-	require.EqualValues(t, 2, choice.WorkerID)
+	k.best(pinned(book("alone", tokens(3, 64)), 2, 0))
+	require.EqualValues(t, 2, goes(pinned(book("last", tokens(2, 64)), 2, 0), 60).WorkerID)
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {

@@ -71,7 +71,10 @@ func TestLeases(t *testing.T) {
 
 	s := open(t, root, ttl)
 	require.NoError(t, s.Create(key, []byte("mine")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, fileName("orphan")), []byte("x"), 0o644))
+	orphan := filepath.Join(dir, fileName("orphan"))
+	require.NoError(t, os.WriteFile(orphan, []byte("x"), 0o644))
+	soon := time.Now().Add(3 * time.Second) // that it is not over before anybody has looked
+	require.NoError(t, os.Chtimes(orphan, soon, soon))
 	view, err := s.Watch(key.Bucket, "")
 	require.NoError(t, err)
 	storetest.Await(t, view, key.Path, "mine", "orphan", "x")
