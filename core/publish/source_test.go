@@ -2,6 +2,7 @@ package publish
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -392,7 +393,8 @@ func TestSlowReadersKeepNobodyWaiting(t *testing.T) {
 		require.NotNil(t, s.dumps.take(s.dump, s.log.Stats))
 		require.LessOrEqual(t, len(s.dumps.alive), maxDumps)
 	}
-	last := s.dumps.alive[maxDumps-1].last
+	alive := slices.Clone(s.dumps.alive)
+	last := alive[maxDumps-1].last
 	require.Less(t, last, s.log.Stats().Last)
 	all := event.RangeQuery{WorkerID: 1 << 60, DPRank: 3}
 	c := dial(t, s.QueryAddr(), zmq.Dealer)
@@ -410,8 +412,8 @@ func TestSlowReadersKeepNobodyWaiting(t *testing.T) {
 	}
 	got := make(chan *dump)
 	go func() { got <- s.dumps.take(s.dump, s.log.Stats) }()
-	for range maxDumps {
-		s.dumps.give(s.dumps.alive[0])
+	for _, d := range alive {
+		s.dumps.give(d)
 	}
 	require.Equal(t, s.log.Stats().Last, (<-got).last)
 }

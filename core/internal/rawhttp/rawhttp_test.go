@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 )
 
 const patience = 10 * time.Second
@@ -419,11 +421,8 @@ func TestDeadlineOfBeforeIsNone(t *testing.T) {
 }
 
 func TestUnreachableAndClosed(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l.Close()
-	p := NewPool(l.Addr().String(), nil, limits)
-	_, _, err = fetch(p, "")
+	p := NewPool(servertest.FreeAddress(t), nil, limits)
+	_, _, err := fetch(p, "")
 	require.ErrorIs(t, err, ErrUnreachable)
 	p.Close()
 	p.Close()
