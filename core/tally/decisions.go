@@ -2,7 +2,6 @@ package tally
 
 import (
 	"errors"
-	"math"
 )
 
 // Decision is one request that a router chose a rank for, or failed to.
@@ -75,7 +74,7 @@ func (d *Decisions) Count(q *Decision, err error) {
 	d.prompts.add(doubling(int64(q.PromptTokens), firstTokens, tokenBounds), int64(q.PromptTokens))
 	if q.PromptTokens > 0 {
 		prompt, cached := int64(q.PromptTokens), int64(min(q.CachedTokens, q.PromptTokens))
-		d.hitRates.add(int((cached*hitParts+prompt-1)/prompt), int64(math.Round(float64(cached)/float64(prompt)*billion)))
+		d.hitRates.add(int((cached*hitParts+prompt-1)/prompt), (cached*billion+prompt/2)/prompt)
 	}
 	for phase, nanos := range [phases]int64{q.Hashing, q.Matching, q.Scheduling, q.Total} {
 		if nanos > 0 {
