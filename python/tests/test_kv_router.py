@@ -916,7 +916,7 @@ def test_booked_when_dispatched_prefill_ends_at_the_first_item_and_all_at_the_en
 
 
 @pytest.mark.parametrize(
-    "end", ["aclose", "del", "cancel", "never read", "never awaited", "break", "timeout", "thread"]
+    "end", ["aclose", "del", "cancel", "never read", "never awaited", "given up", "break", "timeout", "thread"]
 )
 def test_every_end_frees_and_stops_the_worker(end: str) -> None:
     async def main() -> None:
@@ -956,6 +956,12 @@ def test_every_end_frees_and_stops_the_worker(end: str) -> None:
             await consume("talks")
         elif end == "never awaited":
             router.generate(PROMPT, "m")
+        elif end == "given up":
+            asked = router.generate(PROMPT, "m")
+            asked.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asked
+            del asked
         else:
             stream = await router.generate(PROMPT, "m")
             if end != "never read":
@@ -972,13 +978,13 @@ def test_every_end_frees_and_stops_the_worker(end: str) -> None:
                 del stream
         await asyncio.sleep(0)  # what was awaited is let go
         gc.collect()
-        while end in ("thread", "never awaited") and await busy(router):
+        while end in ("thread", "never awaited", "given up") and await busy(router):
             await asyncio.sleep(0.001)
         assert await busy(router) == []
         stream = task = None  # before 3.11 a cancelled task keeps its exception, and that the frames
         await until(lambda: all(context.is_stopped() for context in contexts))
         await until(lambda: in_flight() == before)
-        if end not in ("never read", "never awaited"):
+        if end not in ("never read", "never awaited", "given up"):
             assert contexts[0].is_stopped()
 
     run(main())
