@@ -159,7 +159,7 @@ func (p *Process) Ready() uint64 {
 // Do sends a command and decodes the answer into v. A failure is one of the test.
 func (p *Process) Do(command map[string]any, v any) {
 	if failed := p.Try(command, v); failed != "" {
-		require.FailNow(p.t, "the peer failed", "%s: %v: %s", p.name, command, failed)
+		require.FailNow(p.t, "the peer failed", "%s: %s; it was asked for %.300s", p.name, failed, fmt.Sprint(command))
 	}
 }
 
