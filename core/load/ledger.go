@@ -256,7 +256,8 @@ func (l *Ledger) NextExpiry() (at int64, ok bool) {
 }
 
 // Chain renames all blocks that are booked: from their block hashes to the sequence hashes that those chain to. From then on it
-// takes sequence hashes, in bookings and queries. It is for routers that share load: they tell each other these.
+// takes sequence hashes, in bookings and queries. It is for routers that share load: they tell each other these. It goes through all blocks at once: a million
+// take some 10 ms in long prompts, and 50 ms in prompts of ten blocks, so it is for a router that begins.
 func (l *Ledger) Chain() { l.tree.chain() }
 
 // Matched fills dst, by slot, with the length of the longest prefix of blocks that requests of the slot hold. Slots beyond

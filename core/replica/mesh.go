@@ -140,7 +140,8 @@ func New(c Config, sink Sink) (*Mesh, error) {
 		options.MaxMessage = wire.MaxSequenceBytes + 1024 // the topic and the framing
 	}
 	for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(c.Connect))) {
-		p := newPeer(m, zmq.Subscribe(endpoint, []string{Topic}, options))
+		sub := zmq.Subscribe(endpoint, []string{Topic}, options)
+		p := newPeer(m, sub, sub.Events())
 		m.peers = append(m.peers, p)
 		m.running.Go(p.run)
 	}

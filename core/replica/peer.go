@@ -12,6 +12,7 @@ import (
 type peer struct {
 	mesh    *Mesh
 	sub     *zmq.Subscriber
+	events  <-chan zmq.Event // the subscriber's
 	decoder *wire.SequenceDecoder
 
 	up          bool   // the endpoint is within reach
@@ -22,10 +23,10 @@ type peer struct {
 	batch       []wire.SequenceEvent // its first len elements are to be applied; the others keep their memory
 }
 
-func newPeer(m *Mesh, sub *zmq.Subscriber) *peer {
+func newPeer(m *Mesh, sub *zmq.Subscriber, events <-chan zmq.Event) *peer {
 	lost := time.NewTimer(0)
 	lost.Stop()
-	return &peer{mesh: m, sub: sub, decoder: wire.NewSequenceDecoder(), lost: lost}
+	return &peer{mesh: m, sub: sub, events: events, decoder: wire.NewSequenceDecoder(), lost: lost}
 }
 
 // run ends when the mesh is closed.
@@ -36,7 +37,7 @@ func (p *peer) run() {
 		select {
 		case <-p.mesh.stop:
 			return
-		case e, ok := <-p.sub.Events():
+		case e, ok := <-p.events:
 			if !ok {
 				return
 			}
@@ -66,7 +67,7 @@ func (p *peer) take(e zmq.Event) {
 			break
 		}
 		select {
-		case e, more = <-p.sub.Events():
+		case e, more = <-p.events:
 		default:
 			more = false
 		}

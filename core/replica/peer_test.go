@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/wire"
+	"github.com/dynamo-go/dynamo-go/core/zmq"
 )
 
 type silent struct{}
@@ -20,7 +21,7 @@ func testPeer(t *testing.T) *peer {
 		id: 1, timeout: time.Hour, sink: Teller{To: silent{}}, known: map[uint64]int{},
 		scope: wire.SequenceScope{Model: "m", Group: "g", BlockSize: 16},
 	}
-	p := newPeer(m, nil)
+	p := newPeer(m, nil, nil)
 	t.Cleanup(func() { p.lost.Stop() })
 	return p
 }
@@ -52,7 +53,7 @@ func TestWhoComesBackInTimeIsNotForgotten(t *testing.T) {
 // A router that is reached by two endpoints is gone when both are.
 func TestARouterOfTwoEndpoints(t *testing.T) {
 	a := testPeer(t)
-	b := newPeer(a.mesh, nil)
+	b := newPeer(a.mesh, nil, nil)
 	for _, p := range []*peer{a, b} {
 		p.connection(true)
 		p.message(message(t, p, 7, 0))
@@ -85,4 +86,27 @@ func TestTheMemoryOfALongPromptIsNotKept(t *testing.T) {
 	require.Len(t, p.batch, 1)
 	p.flush()
 	require.Nil(t, p.batch)
+}
+
+// TestABatchIsBounded: in events, and in the bytes of their messages, however many wait.
+func TestABatchIsBounded(t *testing.T) {
+	const wait = 600
+	p := testPeer(t)
+	p.connection(true)
+	for name, c := range map[string]struct {
+		frames [][]byte
+		taken  int
+	}{
+		"of small messages": {message(t, p, 7, 0), 256},
+		"at its bytes":      {[][]byte{make([]byte, 1<<17)}, 8},
+		"before its bytes":  {[][]byte{make([]byte, 1<<17-1)}, 9},
+	} {
+		events := make(chan zmq.Event, wait)
+		for range wait {
+			events <- zmq.Event{Kind: zmq.Message, Frames: c.frames}
+		}
+		p.events = events
+		p.take(<-events)
+		require.Equal(t, c.taken, wait-len(events), name)
+	}
 }

@@ -101,7 +101,8 @@ func (r *Router) Replicate(c Replicas) (Replicated, error) {
 	return Replicated{Bind: mesh.Addr(), ID: mesh.ID()}, nil
 }
 
-// chain has the ledger know blocks by their sequence hashes, as other routers do.
+// chain has the ledger know blocks by their sequence hashes, as other routers do. It is called once, mostly by a router that has no bookings yet; one
+// that has many decides nothing meanwhile (load.Ledger.Chain).
 func (r *Router) chain() {
 	r.sequenced.Store(true)
 	r.mu.Lock()

@@ -285,6 +285,34 @@ func TestPrioritiesAndClasses(t *testing.T) {
 	require.Equal(t, []string{"v3", "v2", "v1"}, vips)
 }
 
+// TestPhasesOfAWaitAreNotMeasured: neither what it waited, nor what the decision took that came before on the same scratch.
+func TestPhasesOfAWaitAreNotMeasured(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(policy), 0o600))
+	w := newWaiting(t, `{"router_policy_config": %q}`, path)
+	w.workers(1, 2)
+	measured := func() uint64 {
+		snapshot, err := w.Tally()
+		require.NoError(t, err)
+		return snapshot.Decisions.Total.Total()
+	}
+	require.NoError(t, w.submit(pinned(book("1", tokens(1, 64)), 1, 0)))
+	require.NoError(t, w.submit(pinned(book("2", tokens(2, 64)), 1, 0)))
+	before := measured()
+	for n := 0; measured() == before; n++ { // the latest decision is one that was measured
+		require.Less(t, n, 10_000)
+		q := ask(tokens(3, 64))
+		q.PolicyClass = "vip" // of which nobody waits
+		choice, err := w.BestWorker(q)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, choice.WorkerID)
+	}
+	before = measured()
+	require.NoError(t, w.Free("1"))
+	w.decided("1", "2")
+	require.Equal(t, before, measured())
+}
+
 func TestDeadlineEndsAWait(t *testing.T) {
 	w := newWaiting(t, `{"router_queue_threshold": 0}`)
 	w.workers(1)

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._checks import integer
+from ._checks import integer, shown
 from ._errors import InvalidArgument
-from ._keyword import Choice, Count, Flag, Keyword, Maybe, Number, PrefillLoadModel, Text
+from ._keyword import Choice, Count, Flag, Keyword, Maybe, Number, PrefillLoadModel, Text, Unreadable
 
 _ANY_FINITE = Number("must be finite and non-negative", lambda v: math.isfinite(v) and v >= 0)
 _CREDIT = Number("must be a finite, non-negative number", lambda v: math.isfinite(v) and v >= 0)
@@ -52,7 +52,7 @@ class KvRouterConfig:
 
     In the environment, booleans are ``1/true/on/yes`` and ``0/false/off/no`` in any case; an empty value counts as not
     set. A number or boolean that cannot be read is ignored, as Dynamo does, but with a :class:`RuntimeWarning`; a word
-    that is not one of the choices is an error.
+    that is not one of the choices is an error. To the commands (``python -m dynamo_go``) all of it is an error.
 
     A keyword whose feature does not exist yet takes its default only: any other value raises
     :class:`NotImplementedError`, wherever it came from.
@@ -409,6 +409,12 @@ def _restore(values: dict[str, Any]) -> KvRouterConfig:
     return config
 
 
+def not_a_config(name: str, value: object) -> str:
+    """Say what was expected where a configuration is."""
+    hint = ": KvRouterConfig(**it) makes one" if isinstance(value, Mapping) else ""
+    return f"{name}: expected KvRouterConfig or None, got {type(value).__name__} ({shown(value)}){hint}"
+
+
 def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -426,8 +432,9 @@ def _take_environment(
         if keyword.kind.strict:
             raise InvalidArgument(keyword.kind.fault(f"{keyword.name} (from {variable})", text) or text) from None
         warnings.warn(
-            f"{variable}={text!r} cannot be read as {keyword.name} and is ignored: {keyword.default!r} stays",
-            RuntimeWarning,
+            Unreadable(
+                f"{variable}={text!r}, expected {keyword.kind.expected}", f"{keyword.name} stays {keyword.default!r}"
+            ),
             stacklevel=4,
         )
 

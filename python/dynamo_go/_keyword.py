@@ -15,6 +15,14 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 T = TypeVar("T")
 
 
+class Unreadable(RuntimeWarning):
+    """A variable of the environment is ignored, because its value cannot be read: `fault` says what it is and what was expected."""
+
+    def __init__(self, fault: str, instead: str) -> None:
+        super().__init__(f"{fault}, is ignored: {instead}")
+        self.fault = fault
+
+
 class Unset:
     """Stands for a keyword that was not passed. It shows as the default in signatures."""
 
@@ -32,6 +40,8 @@ class Kind(Generic[T]):
 
     #: Whether an environment value that cannot be parsed is an error; otherwise it is ignored, with a warning.
     strict: bool = False
+    #: What an environment value has to be, in words.
+    expected: str = "text"
 
     def convert(self, name: str, value: Any) -> T:
         """Bring a value to its type. Raises TypeError for a value of another type."""
@@ -48,6 +58,8 @@ class Kind(Generic[T]):
 
 class Number(Kind[float]):
     """A float in a range, stated in words."""
+
+    expected = "a number"
 
     def __init__(self, must: str, within: Callable[[float], bool]) -> None:
         self._must = must
@@ -73,6 +85,8 @@ class Number(Kind[float]):
 class Flag(Kind[bool]):
     """A bool; nothing else counts as one."""
 
+    expected = "1, true, on, yes, or 0, false, off, no"
+
     _WORDS = {
         "1": True, "true": True, "on": True, "yes": True,
         "0": False, "false": False, "off": False, "no": False,
@@ -92,6 +106,8 @@ class Flag(Kind[bool]):
 
 class Count(Kind[int]):
     """An integer of at least `low`, below 2**32."""
+
+    expected = "an integer"
 
     def __init__(self, low: int) -> None:
         self._low = low
@@ -133,6 +149,7 @@ class Choice(Text):
         self._words = words
         self._aliases = aliases or {}
         self.strict = strict
+        self.expected = f"one of {', '.join(words)}"
 
     def convert(self, name: str, value: Any) -> str:
         word = super().convert(name, value)
@@ -197,6 +214,7 @@ class Maybe(Kind["T | None"], Generic[T]):
     def __init__(self, kind: Kind[T]) -> None:
         self._kind = kind
         self.strict = kind.strict
+        self.expected = kind.expected
 
     def convert(self, name: str, value: Any) -> T | None:
         return None if value is None else self._kind.convert(name, value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from . import _native, _request
 from ._call import AsyncResponseStream
 from ._checks import expect, integer, several, shown
-from ._config import KvRouterConfig
+from ._config import KvRouterConfig, not_a_config
 from ._constraints import LoadThresholdConfig, RoutingConstraints
 from ._deployment import FIRST, LAST, Deployment
 from ._errors import Closed, DynamoError, InvalidArgument, WorkerError
@@ -99,7 +99,7 @@ class KvRouter:
         if not isinstance(endpoint, Endpoint):
             raise TypeError(f"endpoint: expected Endpoint, got {type(endpoint).__name__}")
         if kv_router_config is not None and not isinstance(kv_router_config, KvRouterConfig):
-            raise TypeError(f"kv_router_config: expected KvRouterConfig, got {type(kv_router_config).__name__}")
+            raise TypeError(not_a_config("kv_router_config", kv_router_config))
         if load_threshold_config is not None and not isinstance(load_threshold_config, LoadThresholdConfig):
             raise TypeError(
                 f"load_threshold_config: expected LoadThresholdConfig, got {type(load_threshold_config).__name__}"

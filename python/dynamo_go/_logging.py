@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import select
+import sys
 import threading
 from datetime import datetime
 from typing import Any
@@ -95,8 +96,23 @@ def _level_of(level: str | int | None) -> str:
 
 def _level_of_environment(text: str) -> str:
     """Give what directives such as "info,module=debug" say of everything."""
+    return level_of_directives(text) or "info"
+
+
+def level_of_directives(text: str) -> str | None:
+    """Give what directives such as "info,module=debug" say of everything; None: nothing."""
     known = [word for part in text.split(",") if (word := part.strip().lower()) in ("off", *_NUMBERS)]
-    return known[-1] if known else "info"
+    return known[-1] if known else None
+
+
+def level_of_command(command: str) -> str | None:
+    """Give the level that ``DYN_LOG`` asks for. A person is told if it is set and asks for none."""
+    said = os.environ.get("DYN_LOG", "")
+    level = level_of_directives(said)
+    if said.strip() and level is None:
+        print(f"{command}: DYN_LOG={said[:80]!r} has no level for everything and is ignored, expected off, error, warn, info, debug or trace",
+              file=sys.stderr, flush=True)  # fmt: skip
+    return level
 
 
 def _read(lines: _native.Stream, handler: logging.Handler | None) -> None:

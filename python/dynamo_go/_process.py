@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ._errors import DynamoError
+from ._logging import level_of_command
 from ._runtime import DistributedRuntime, Endpoint
 
 # How long a server may be away until a person is told, and how often it is looked whether it is there.
@@ -111,6 +112,7 @@ def run(
 
     `serve` serves until the event is set, and then ends what it has; a second signal ends the process at once.
     """
+    level_of_command(command)
     if options.discovery_backend == "mem":
         tell(command, "--discovery-backend is 'mem', where no other process finds this one: use file or etcd")
         return 2

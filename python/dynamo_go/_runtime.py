@@ -25,6 +25,12 @@ _PLANES = {
     "response_plane": (("tcp",), ("quic",), "Invalid response_plane value {!r}"),
 }
 
+# What to use for what Dynamo has besides.
+_INSTEAD = {
+    "kubernetes": "in a cluster, have all processes of the deployment find each other by an etcd server (DYN_DISCOVERY_BACKEND=etcd)",
+    "quic": "leave it out",
+}
+
 
 # Odd, so that 2**64 ids differ; and they look like no sequence.
 _ID_STEP = 0x9E3779B97F4A7C15
@@ -357,12 +363,10 @@ def _chosen(argument: str, value: object, variable: str, default: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{argument}: expected str, got {type(value).__name__}")
     if value in elsewhere:
-        raise NotImplementedError(f"{said}={value!r} is not implemented: only {_listed(existing)} exists")
+        raise NotImplementedError(f"{said}={value!r} is not there, only {_listed(existing)}: {_INSTEAD[value]}")
     if value not in existing:
         source = f"{variable}: " if said == variable else ""
-        raise InvalidArgument(
-            f"{source}{complaint.format(value[:80])}. Valid values: {_listed((*existing, *elsewhere))}"
-        )
+        raise InvalidArgument(f"{source}{complaint.format(value[:80])}. Valid values: {_listed(existing)}")
     return value
 
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import warnings
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,11 +15,10 @@ from typing import Any
 from ._config import _BY_NAME, KvRouterConfig
 from ._context import Context
 from ._errors import DynamoError, InvalidArgument
+from ._keyword import Flag, Unreadable
 from ._kv_router import KvRouter
 from ._process import PLANES_HELP, add_planes, listed, ready, run, tell
 from ._runtime import Client, DistributedRuntime
-
-_DEFAULT_ONLY = "of Dynamo; nothing but its default exists here"
 
 # Flag: keyword of KvRouterConfig; its kind: what its text is converted by, bool is a flag with a --no- form; its help.
 _FLAGS: Mapping[str, tuple[str, type, str]] = {
@@ -59,18 +59,22 @@ _FLAGS: Mapping[str, tuple[str, type, str]] = {
     "router-queue-policy": ("router_queue_policy", str, "which goes first: fcfs, lcfs, wspt"),
     "router-policy-config": ("router_policy_config", str, "YAML file with classes of requests"),
     "shared-cache-multiplier": ("shared_cache_multiplier", float, "credit of a block that all workers share, 0 .. 1"),
-    "router-prefill-load-model": ("router_prefill_load_model", str, _DEFAULT_ONLY),
-    "router-tracking-hash": ("router_tracking_hash", str, _DEFAULT_ONLY),
-    "router-tracking-key-file": ("router_tracking_key_file", str, _DEFAULT_ONLY),
-    "router-tracking-key-id": ("router_tracking_key_id", str, _DEFAULT_ONLY),
-    "router-prefill-policy": ("router_prefill_policy", str, _DEFAULT_ONLY),
-    "router-decode-policy": ("router_decode_policy", str, _DEFAULT_ONLY),
-    "router-event-threads": ("router_event_threads", int, _DEFAULT_ONLY),
-    "router-conditional-disagg": ("conditional_disagg_enabled", bool, _DEFAULT_ONLY),
-    "serve-indexer": ("serve_indexer", bool, _DEFAULT_ONLY),
-    "use-remote-indexer": ("use_remote_indexer", bool, _DEFAULT_ONLY),
-    "enable-session-prefix-index": ("enable_session_prefix_index", bool, _DEFAULT_ONLY),
-    "shared-cache-type": ("shared_cache_type", str, _DEFAULT_ONLY),
+}
+
+# Those of Dynamo of which nothing but the default exists here.
+_DEFAULT_ONLY: Mapping[str, tuple[str, type]] = {
+    "router-prefill-load-model": ("router_prefill_load_model", str),
+    "router-tracking-hash": ("router_tracking_hash", str),
+    "router-tracking-key-file": ("router_tracking_key_file", str),
+    "router-tracking-key-id": ("router_tracking_key_id", str),
+    "router-prefill-policy": ("router_prefill_policy", str),
+    "router-decode-policy": ("router_decode_policy", str),
+    "router-event-threads": ("router_event_threads", int),
+    "router-conditional-disagg": ("conditional_disagg_enabled", bool),
+    "serve-indexer": ("serve_indexer", bool),
+    "use-remote-indexer": ("use_remote_indexer", bool),
+    "enable-session-prefix-index": ("enable_session_prefix_index", bool),
+    "shared-cache-type": ("shared_cache_type", str),
 }
 
 _ENVIRONMENT = {name: keyword.env[0] for name, keyword in _BY_NAME.items() if keyword.env}
@@ -155,9 +159,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--endpoint", metavar="PATH", default=os.environ.get("DYN_ROUTER_ENDPOINT"),
         help="the workers' endpoint, namespace.component.endpoint (DYN_ROUTER_ENDPOINT)")  # fmt: skip
     add("--router-block-size", "--block-size", metavar="N", default=os.environ.get("DYN_ROUTER_BLOCK_SIZE"),
-        help=f"tokens in a KV block of the workers (DYN_ROUTER_BLOCK_SIZE, {_BLOCK_SIZE}); vLLM's default is 16")  # fmt: skip
+        help=f"tokens in a KV block of the workers (DYN_ROUTER_BLOCK_SIZE, {_BLOCK_SIZE}); 16 for vLLM's default and for worker --mocker")  # fmt: skip
     add_planes(parser)
     group = parser.add_argument_group("routing")
+    add_routing(parser, group, names=True)
+    return parser
+
+
+def add_routing(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup, names: bool = False) -> None:
+    """Add the flags of routing; those of which nothing but the default exists have a group of their own. `names`: help tells their variables."""
     group.add_argument(
         "--load-aware",
         action=argparse.BooleanOptionalAction,
@@ -165,11 +175,15 @@ def _parser() -> argparse.ArgumentParser:
         help="route by load alone, without regard to caches (DYN_ROUTER_LOAD_AWARE)",
     )
     for flag, (keyword, kind, text) in _FLAGS.items():
-        told = "" if text == _DEFAULT_ONLY else f" ({_ENVIRONMENT[keyword]})"
-        _add(group, flag, keyword, kind, text + told)
+        _add(group, flag, keyword, kind, text + (f" ({_ENVIRONMENT[keyword]})" if names else ""))
     for flag, of in _OLDER.items():
         _add(group, flag, *_FLAGS[of][:2], argparse.SUPPRESS)
-    return parser
+    group = parser.add_argument_group(
+        "of Dynamo, taken with their defaults only",
+        "For commands and environments as they are; another value is an error.",
+    )
+    for flag, (keyword, kind) in _DEFAULT_ONLY.items():
+        _add(group, flag, keyword, kind, f"{_BY_NAME[keyword].default!r}")
 
 
 def _add(group: argparse._ArgumentGroup, flag: str, keyword: str, kind: type, text: str) -> None:
@@ -206,15 +220,23 @@ def _block_size(text: str | None) -> int:
 
 
 def _config(options: argparse.Namespace) -> KvRouterConfig:
-    keywords = {"record_decisions", *(keyword for keyword, _, _ in _FLAGS.values())}
+    keywords = {"record_decisions", *(row[0] for row in (*_FLAGS.values(), *_DEFAULT_ONLY.values()))}
     given = {name: value for name, value in vars(options).items() if name in keywords}
     load_aware = options.load_aware
-    if load_aware is None:
-        load_aware = os.environ.get(_LOAD_AWARE_VARIABLE, "").strip().lower() in ("1", "true", "on", "yes")
+    said = os.environ.pop(_LOAD_AWARE_VARIABLE, "").strip()  # it is heard
+    if load_aware is None and said:
+        try:
+            load_aware = Flag().parse(said)
+        except ValueError:
+            raise InvalidArgument(f"{_LOAD_AWARE_VARIABLE}={said!r}, expected {Flag.expected}") from None
     if load_aware:
         given |= _LOAD_AWARE
-    os.environ.pop(_LOAD_AWARE_VARIABLE, None)  # it is heard
-    return KvRouterConfig(**given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Unreadable)
+        try:
+            return KvRouterConfig(**given)
+        except Unreadable as warning:
+            raise InvalidArgument(warning.fault) from None
 
 
 async def _serve(
@@ -272,7 +294,7 @@ async def _watch(router: KvRouter, client: Client, path: str, block_size: int) -
             if loop.time() - since > _STRANGE_SECONDS:
                 strange[one] = float("inf")
                 tell("router", f"instance {one} of {path} gets no requests: it has no model card, or its KV blocks are not of"
-                     f" {block_size} tokens (--router-block-size)")  # fmt: skip
+                     f" {block_size} tokens: give --router-block-size as it is there (worker --mocker and vLLM: 16)")  # fmt: skip
         await asyncio.sleep(_LOOK_SECONDS)
 
 

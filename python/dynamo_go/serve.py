@@ -20,11 +20,11 @@ from typing import Any
 
 from . import _native
 from ._checks import expect, integer, number, shown, text, texts
-from ._config import KvRouterConfig
+from ._config import KvRouterConfig, not_a_config
 from ._errors import Closed, DynamoError, InvalidArgument
-from ._logging import configure_logging
+from ._logging import configure_logging, level_of_command
 from ._signals import interruptible
-from ._standalone import _FLAGS, _OLDER, _add, _config
+from ._standalone import _add, _config, add_routing
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -69,7 +69,7 @@ class Server:
         drain_seconds: float = 0.0,
     ) -> None:
         if config is not None and not isinstance(config, KvRouterConfig):
-            raise TypeError(f"config: expected KvRouterConfig, got {type(config).__name__} ({shown(config)})")
+            raise TypeError(not_a_config("config", config))
         if encode is not None and not callable(encode):
             raise TypeError(f"encode: expected a function, got {type(encode).__name__} ({shown(encode)})")
         settings = {
@@ -222,14 +222,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     for flag, (name, kind, told) in _LIMITS.items():
         group.add_argument(f"--{flag}", dest=f"limit_{name}", type=kind, metavar="N", help=told)
     group = parser.add_argument_group("routing, of the mode kv")
-    group.add_argument("--load-aware", action=argparse.BooleanOptionalAction, default=None,
-                       help="route by load alone, without regard to caches (DYN_ROUTER_LOAD_AWARE)")  # fmt: skip
-    for flag, (keyword, kind, told) in _FLAGS.items():
-        _add(group, flag, keyword, kind, told)
     _add(group, "record-decisions", "record_decisions", int,
          "keep so many decisions, to compare predicted hits with actual ones; 0: none (0)")  # fmt: skip
-    for flag, of in _OLDER.items():
-        _add(group, flag, *_FLAGS[of][:2], argparse.SUPPRESS)
+    add_routing(parser, group)
     return parser
 
 
@@ -322,8 +317,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
     # Blocked before the server starts its threads, so that none of them takes a signal meant for this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
-        if options.log_level or not os.environ.get("DYN_LOG"):  # which the library follows by itself
-            configure_logging(options.log_level or "warn")
+        level = level_of_command(command)
+        if options.log_level or level is None:  # else the library follows DYN_LOG by itself
+            configure_logging(level := options.log_level or "warn")
             _to_stderr()
         server = Server(**_settings(options))
     except (DynamoError, NotImplementedError, TypeError, ValueError) as error:
@@ -333,7 +329,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
         info = server.info()
         print(json.dumps({"listen": info["listen"], "router_mode": info["router_mode"], "block_size": info["block_size"],
                           "engines": [engine["url"] for engine in info["engines"]]}), flush=True)  # fmt: skip
-        _watch(server, command, ends)
+        _watch(server, command, ends, told=level in ("info", "debug", "trace"))
         draining = f"draining for {options.drain_seconds:g} s, then " if options.drain_seconds else ""
         print(
             f"{command}: {draining}stopping: requests in flight end first; again to end them now",
@@ -341,27 +337,29 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m dynamo_g
             flush=True,
         )
         server.stop(options.grace_seconds)
-        until = (
-            time.monotonic() + options.drain_seconds + options.grace_seconds + 3
-        )  # and what it takes to tell who is cut off
+        until = time.monotonic() + options.drain_seconds + options.grace_seconds
+        until += 3  # what it takes to tell who is cut off
         while not server.info()["drained"] and time.monotonic() < until:
             if signal.sigtimedwait(ends, 0.05) is not None:
                 break
     return 0
 
 
-def _watch(server: Server, command: str, ends: set[signal.Signals]) -> None:
-    """Tell a person when engines come and go, until a signal."""
-    known: dict[str, str] = {}
+def _watch(server: Server, command: str, ends: set[signal.Signals], told: bool) -> None:
+    """Tell a person when engines come and go, until a signal. `told`: the library's log does."""
+    known: dict[str, tuple[str, str, str]] = {}
     ended = False
     while True:
-        now = {}
+        now: dict[str, tuple[str, str, str]] = {}
         for engine in server.info()["engines"]:
             lacks = f": {engine['error'] or engine['reason']}" if engine["error"] or engine["reason"] else ""
-            now[engine["url"]] = ("serves" if engine["candidate"] else f"is {engine['state']}") + lacks
+            now[engine["url"]] = ("serves" if engine["candidate"] else f"is {engine['state']}", engine["error"], lacks)
         for url in sorted({*now, *known}):
-            if (state := now.get(url, "is no engine any more")) != known.get(url):
-                print(f"{command}: {url} {state}", file=sys.stderr, flush=True)
+            state = now.get(url, ("is no engine any more", "", ""))
+            if (
+                not told and state[:2] != known.get(url, ("", ""))[:2]
+            ):  # other words for why it is as it was are no news
+                print(f"{command}: {url} {state[0]}{state[2]}", file=sys.stderr, flush=True)
         known = now
         if ended:
             return

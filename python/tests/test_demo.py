@@ -50,6 +50,14 @@ def result(ran: tuple[Path, str]) -> dict[str, Any]:
     return value
 
 
+def test_a_busy_machine_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (cores + 0.5, 0.0, 0.0))
+    assert f"load average {cores + 0.5:.1f}, {cores} cores" in cli._busy()
+    monkeypatch.setattr(os, "getloadavg", lambda: (cores, 0.0, 0.0))
+    assert cli._busy() == ""
+
+
 def test_the_slice_is_what_its_note_says() -> None:
     lines = slice_lines(2000)
     assert len(lines) == 1000

@@ -75,12 +75,17 @@ async def register(endpoint: Any, block_size: int | None = None, **attributes: A
 @pytest.mark.parametrize(
     ("arguments", "keywords", "kind", "message"),
     [
-        (("bogus", "tcp"), {}, InvalidArgument, "Unknown key-value store type 'bogus'"),
+        (("bogus", "tcp"), {}, InvalidArgument, "'bogus'. Valid values: 'mem', 'file', 'etcd'$"),
         (("mem", "bogus"), {}, InvalidArgument, "Invalid request plane mode: 'bogus'"),
         (("mem", "zmq"), {}, InvalidArgument, "Invalid request plane mode: 'zmq'"),
         (("mem", "tcp"), {"event_plane": "bogus"}, InvalidArgument, "Invalid event_plane value 'bogus'"),
         (("mem", "tcp"), {"response_plane": "bogus"}, InvalidArgument, "Invalid response_plane value 'bogus'"),
-        (("kubernetes", "tcp"), {}, NotImplementedError, "discovery_backend='kubernetes'.*'mem'"),
+        (
+            ("kubernetes", "tcp"),
+            {},
+            NotImplementedError,
+            "'kubernetes' is not there, only 'mem', 'file', 'etcd': in a cluster.*etcd",
+        ),
         (("mem", "tcp"), {"response_plane": "quic"}, NotImplementedError, "response_plane='quic'.*'tcp'"),
         ((7, "tcp"), {}, TypeError, "discovery_backend"),
         (("mem", 7), {}, TypeError, "request_plane"),

@@ -331,6 +331,10 @@ def test_wrong_settings() -> None:
             Server(listen="127.0.0.1:0", **settings)
     with pytest.raises(DuplicateWorker):
         Server(["http://x", "http://x"], "127.0.0.1:0")
+    with pytest.raises(
+        TypeError, match=r"config: expected KvRouterConfig or None, got dict \(.*\): KvRouterConfig\(\*\*it\) makes one"
+    ):
+        Server(["http://x"], config={"router_temperature": 0.5})  # type: ignore[arg-type]
     with Server(["http://127.0.0.1:1"], "127.0.0.1:0", config=KvRouterConfig(router_temperature=0.5)) as server:
         with pytest.raises(CannotConnect):
             Server(["http://127.0.0.1:1"], server.info()["listen"])
@@ -416,6 +420,23 @@ def test_a_stop_drains_and_a_second_signal_tells_streams() -> None:
             assert command.process.wait(30) == 0
             assert command.process.stderr is not None
             assert "draining for 3600 s" in command.process.stderr.read().decode()
+
+
+@pytest.mark.parametrize("level", [None, "info"])
+def test_an_ejection_is_told_once(level: str | None, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    arguments = ["--http-host", "127.0.0.1", "--http-port", "0", *(["--log-level", level] if level else [])]
+    with Mocker(speedup=20) as engine, said.open("w") as errors:
+        command = Command(["dynamo_go", "serve"], "--engine", text(engine), *arguments, stderr=errors, DYN_LOG="blah")
+        with command as facts:
+            url = f"http://{facts['listen']}/health"
+            until(lambda: '"ready"' in ask(url), "an engine that serves")
+            engine.close()
+            until(lambda: '"ejected"' in ask(url), "an ejection")
+            time.sleep(1.5)  # it is looked twice a second, and checked again
+    lines = said.read_text().splitlines()
+    assert sum("ejected" in line for line in lines) == 1, lines
+    assert sum("DYN_LOG='blah' has no level" in line for line in lines) == 1, lines
 
 
 def test_a_mistake_in_the_file_of_engines_is_told(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from dynamo_go import (
     KvRouterConfig,
     WorkerError,
     _standalone,
+    serve,
 )
 from dynamo_go._config import _BY_NAME
 from dynamo_go.mocker import Mocker, MockWorker
@@ -182,7 +183,7 @@ def test_who_is_no_worker_is_told_of() -> None:
         assert router.told() == f"router: no workers of {PATH}"
         told = router.told()
         assert told.startswith(f"router: instance {worker.ready['worker_id']} of {PATH} gets no requests")
-        assert "128 tokens (--router-block-size)" in told
+        assert "128 tokens: give --router-block-size as it is there (worker --mocker and vLLM: 16)" in told
 
 
 class Served:
@@ -319,7 +320,7 @@ def test_a_mock_worker_leaves_and_closes() -> None:
 
 def test_every_keyword_has_a_flag_that_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """But the ones that Dynamo has none for, or that are this library's."""
-    flags = {keyword for keyword, _, _ in _standalone._FLAGS.values()}
+    flags = {row[0] for row in (*_standalone._FLAGS.values(), *_standalone._DEFAULT_ONLY.values())}
     without = {name for name in _BY_NAME if name.startswith("conditional_disagg_") and name not in flags}
     assert flags | without | {"overlap_score_min_blocks", "record_decisions"} == set(_BY_NAME)
 
@@ -338,6 +339,37 @@ def test_every_keyword_has_a_flag_that_wins(monkeypatch: pytest.MonkeyPatch) -> 
         assert (given.overlap_score_credit, given.use_kv_events, given.router_assume_kv_reuse) == (0.0, False, False)
     monkeypatch.setenv("DYN_ROUTER_LOAD_AWARE", "1")
     assert config("--no-load-aware").use_kv_events
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("DYN_ROUTER_TEMPERATURE", "hot", "a number"),
+        ("DYN_ROUTER_QUEUE_THRESHOLD", "1_0", "a number"),
+        ("DYN_ROUTER_EVENT_THREADS", "many", "an integer"),
+        ("DYN_ROUTER_USE_KV_EVENTS", "maybe", "1, true, on, yes, or 0, false, off, no"),
+        ("DYN_ROUTER_LOAD_AWARE", "maybe", "1, true, on, yes, or 0, false, off, no"),
+        ("DYN_ROUTER_CONDITIONAL_DISAGG_POLICY", "best", "one of isl_bounding, prefill_load, isl_or_load"),
+    ],
+)
+def test_variables_that_cannot_be_read_are_errors_of_commands(
+    variable: str, value: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for parser, read, arguments in (
+        (_standalone._parser(), _standalone._config, ["--endpoint", PATH]),
+        (serve._parser("serve"), serve._settings, ["--engine", "http://x"]),
+    ):
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(InvalidArgument, match=f"^{variable}='{value}', expected {expected}$"):
+            read(parser.parse_args(arguments))
+
+
+def test_flags_that_have_only_their_defaults_are_behind_the_others() -> None:
+    for parser in (_standalone._parser(), serve._parser("serve")):
+        useful, others = parser.format_help().split("of Dynamo, taken with their defaults only:")
+        assert "--router-temperature" in useful and "--shared-cache-type" not in useful
+        for flag in _standalone._DEFAULT_ONLY:
+            assert f"--{flag}" in others
 
 
 def test_namespaces_are_dynamos(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import platform
 import sys
 import tempfile
@@ -198,11 +199,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _busy() -> str:
+    """Say that the machine has more to do than it can, if it has: the engines keep their times by it."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= cores:
+        return ""
+    return f"this machine is busy (load average {load:.1f}, {cores} cores): times to first token are disturbed; hit rates are not"
+
+
 def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=options.out):
         pass  # files can be written there: better known now than at the end
+    if busy := _busy():
+        print(f"demo: {busy}", file=sys.stderr, flush=True)
     print("Loading the trace", file=sys.stderr, flush=True)
     demo = Demo(options)
     with report.progress(len(demo.requests) * len(POLICIES) * len(options.pools)) as begin:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import _kv_router, _model, _publisher
 from ..._call import AsyncResponseStream
 from ..._checks import expect
-from ..._config import KvRouterConfig
+from ..._config import KvRouterConfig, not_a_config
 from ..._constraints import LoadThresholdConfig, RoutingConstraints
 from ..._errors import InvalidArgument
 from ..._errors import QueueLimitExceeded as RouterQueueLimitExceeded
@@ -105,7 +105,7 @@ class RouterConfig:
         if not isinstance(mode, RouterMode):
             raise TypeError(f"mode: expected RouterMode, got {type(mode).__name__} ({mode!r})")
         if config is not None and not isinstance(config, KvRouterConfig):
-            raise TypeError(f"config: expected KvRouterConfig, got {type(config).__name__}")
+            raise TypeError(not_a_config("config", config))
         _kv_router._check_affinity(session_affinity_ttl_secs, session_affinity_mode)
         self.router_mode = mode
         self.kv_router_config = KvRouterConfig() if config is None else config
