@@ -17,11 +17,14 @@ def _plain(value: object) -> object:
     return operator.index(value)  # type: ignore[arg-type]  # anything else is the TypeError that json expects
 
 
+# Not ASCII: an escaped lone surrogate is valid JSON, but no text, and would pass for U+FFFD.
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain, ensure_ascii=False)
+
+
 def encode(value: object, name: str) -> str:
     """Give `value` as JSON; what JSON cannot hold is an error that names the argument."""
     try:
-        # Not ASCII: an escaped lone surrogate is valid JSON, but no text, and would pass for U+FFFD.
-        return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=False)
+        return _ENCODER.encode(value)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
     except (ValueError, RecursionError) as error:
