@@ -34,7 +34,7 @@ def memory_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK | os.X_OK) else None)
 
 
-def run(main: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
+def run(main: Coroutine[Any, Any, T], timeout: float = 60.0) -> T:
     """Run a test on an event loop of its own; one that hangs fails."""
 
     async def limited() -> T:

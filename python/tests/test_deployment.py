@@ -305,7 +305,7 @@ def test_back_pressure(size: int) -> None:
         for i in range(before + 50):
             assert (await stream.__anext__())["token_ids"] == [i]
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 def test_values_arrive_as_they_are() -> None:
@@ -387,7 +387,7 @@ def test_worker_is_killed(deployment: Path) -> None:
             process.kill()
             process.communicate()
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 def test_runtimes_do_not_disturb_each_other() -> None:
@@ -590,7 +590,7 @@ def test_nothing_is_left() -> None:
             gc.collect()
             await asyncio.sleep(0.05)
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 def test_wrong_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

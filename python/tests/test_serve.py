@@ -58,6 +58,15 @@ class Site:
         rows = [row for row in self.get("/metrics").splitlines() if "active_requests{" in row]
         assert rows and all(row.endswith(" 0") for row in rows), rows
 
+    def told(self) -> None:
+        """Wait until the router knows of all blocks that the engines hold."""
+
+        def known() -> bool:
+            (pairs,) = [row for row in self.get("/metrics").splitlines() if row.startswith("dynamo_go_index_pairs ")]
+            return int(pairs.split()[1]) == int(sum(engine.stats()["cached_blocks"] for engine in self.engines))
+
+        until(known, "blocks that are known")
+
     def get(self, path: str) -> str:
         body: bytes = urllib.request.urlopen(self.url + path, timeout=PATIENCE).read()
         return body.decode()
@@ -121,7 +130,7 @@ def test_a_talk_stays_where_its_blocks_are(four: Site) -> None:
             answer.choices[0].message.model_dump(exclude_none=True),
             {"role": "user", "content": f"More {turn}."},
         ]
-        time.sleep(0.1)  # for the events
+        four.told()
     assert cached[0] == 0 and all(after > before for before, after in zip(cached, cached[1:])), cached
     assert four.server.info()["untokenized"] == 0
 
@@ -146,11 +155,9 @@ def test_errors_are_the_engines_own(four: Site) -> None:
 def test_a_client_that_leaves_cancels_the_engine() -> None:
     with site(config={"speedup": 1, "inter_token_ms": 50}) as s:
         for stream in (True, False):
-            before, took = s.cancelled(), []
+            before = s.cancelled()
 
-            left: list[float] = []
-
-            def ask(stream: bool = stream, left: list[float] = left) -> None:
+            def ask(stream: bool = stream) -> None:
                 client = openai.OpenAI(base_url=f"{s.url}/v1", api_key="none", max_retries=0, timeout=0.5)
                 with contextlib.suppress(openai.APITimeoutError):
                     answer: Any = client.completions.create(model=MODEL, prompt="x", max_tokens=2000, stream=stream)
@@ -158,14 +165,11 @@ def test_a_client_that_leaves_cancels_the_engine() -> None:
                         if n == 3:
                             break
                     answer.close()
-                left.append(time.monotonic())
 
             asking = threading.Thread(target=ask)
             asking.start()
             until(lambda b=before: s.cancelled() == b + 1, "a cancelled request")  # type: ignore[misc]
             asking.join()
-            took.append(time.monotonic() - left[0])
-            assert took[0] < 3, f"it took {took} s"  # below 1 s on a machine that does nothing else
         s.idle()
 
 
@@ -300,7 +304,7 @@ def test_texts_are_encoded_here_if_it_is_wished() -> None:
         prompt = "a prompt of some blocks, " * 4
         for _ in range(3):
             answer = s.client.completions.create(model=MODEL, prompt=prompt, max_tokens=1)
-            time.sleep(0.1)
+            s.told()
         assert answer.usage and answer.usage.prompt_tokens_details
         assert (answer.usage.prompt_tokens_details.cached_tokens or 0) >= 80
         assert asked == [prompt] * 3

@@ -146,7 +146,7 @@ def test_a_request_in_flight_ends_before_its_router_and_its_worker() -> None:
             status, told = await asyncio.to_thread(worker.end)
             assert status == 0 and told.startswith("worker: stopping: 1 requests end first")
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 @pytest.mark.parametrize("name", ["router", "worker"])
@@ -171,7 +171,7 @@ def test_a_second_signal_ends_at_once(name: str) -> None:
                 async for _ in stream:
                     pass
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 def test_who_is_no_worker_is_told_of() -> None:
@@ -409,7 +409,7 @@ def test_a_worker_that_is_killed_leaves_within_its_lease(deployment: Path) -> No
                     items = await served.ask("generate", {"token_ids": [1], "stop_conditions": {"max_tokens": 2}})
             assert items[0]["routing_data"]["worker_id"]["decode_worker_id"] == alive.ready["worker_id"]
 
-    run(main(), timeout=60)
+    run(main(), timeout=120)
 
 
 def test_dynamos_client_of_the_router() -> None:

@@ -21,7 +21,8 @@ def fast(**config: Any) -> Mocker:
 
 
 def slow() -> Mocker:
-    return Mocker(inter_token_ms=300)
+    """Give an engine whose tokens come two seconds after each other; it hears then that it is to stop."""
+    return Mocker(inter_token_ms=2000)
 
 
 @pytest.mark.parametrize("buffered", [0, 1, 100, 1 << 20])
