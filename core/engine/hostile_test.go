@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -143,7 +144,6 @@ func TestHostileEnginesAreBoundedAndToldByKind(t *testing.T) {
 					cfg.Limits.Begin, cfg.Limits.Between, cfg.Limits.Connect = time.Minute, time.Minute, time.Minute
 				}
 			})
-			began := time.Now()
 			s, err := e.Complete(within(t), &engine.Completion{Tokens: prompt(4)})
 			for err == nil {
 				var it engine.Item
@@ -154,6 +154,7 @@ func TestHostileEnginesAreBoundedAndToldByKind(t *testing.T) {
 				require.ErrorIs(t, err, c.want)
 			}
 			require.Less(t, len(err.Error()), 8<<10)
+			require.NotErrorIs(t, err, context.DeadlineExceeded, "what ends it is no limit of the caller's")
 
 			r, err := e.Forward(within(t), &engine.Request{Method: "POST", Path: "/v1/completions"})
 			if err == nil { // a stream without end is its caller's to bound
@@ -165,7 +166,7 @@ func TestHostileEnginesAreBoundedAndToldByKind(t *testing.T) {
 			if c.raw != nil {
 				require.ErrorIs(t, err, c.raw)
 			}
-			require.Less(t, time.Since(began), 15*time.Second)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			rest(t, e)
 		})
 	}
