@@ -52,7 +52,7 @@ func Start(cfg Config) *Feed {
 	f := &Feed{cfg: cfg, began: time.Now(), seed: rand.Uint64()}
 	f.applier = applier{rank: cfg.Rank, sink: cfg.Sink, norm: wire.NewNormalizer(cfg.BlockSize), tally: &f.counts,
 		intake: cfg.Intake, seed: f.seed, compares: cfg.Query != ""}
-	f.journal = newJournal(cfg.Log, cfg.Rank)
+	f.journal = newJournal(&cfg)
 	f.machine = newMachine(cfg.settings(), orders{f})
 	if cfg.Resume != nil {
 		f.resume(cfg.Resume)

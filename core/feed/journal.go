@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
-
-	"github.com/dynamo-go/dynamo-go/core/worker"
 )
 
 // repeat is how long the log says nothing of events that are left out after it has.
@@ -17,16 +16,25 @@ const repeat = time.Minute
 // and then at most once a minute, with how many for which cause; faults of our own.
 type journal struct {
 	log    *slog.Logger
+	events string            // where they are, and
+	asked  slog.Attr         // who is asked for those that are missing; "": nobody whom an operator named
 	faults uint64            // those of the tally that were seen
 	told   map[string]uint64 // of each cause
 	silent time.Time         // until then nothing is said of what is left out
 }
 
-func newJournal(log *slog.Logger, rank worker.Rank) *journal {
-	if log == nil {
+func newJournal(cfg *Config) *journal {
+	if cfg.Log == nil {
 		return nil
 	}
-	return &journal{log: log.With("worker_id", rank.ID, "dp_rank", rank.DPRank)}
+	j := &journal{log: cfg.Log.With("worker_id", cfg.Rank.ID, "dp_rank", cfg.Rank.DPRank), events: cfg.Endpoint}
+	switch {
+	case cfg.Query != "":
+		j.asked = slog.String("query", cfg.Query)
+	case cfg.Replay != "":
+		j.asked = slog.String("replay", cfg.Replay)
+	}
+	return j
 }
 
 // state tells of a change; from is "" at the beginning.
@@ -38,7 +46,14 @@ func (j *journal) state(from, to State, reason string) {
 	if from != "" && (to == Partial || to == Disconnected) {
 		level = slog.LevelWarn
 	}
-	j.log.Log(context.Background(), level, "rank is "+string(to), "was", string(from), "reason", reason)
+	facts := []any{"was", string(from), "reason", reason}
+	if to == Disconnected && j.events != "" {
+		facts = append(facts, "kv_events", j.events)
+	}
+	if strings.HasPrefix(reason, reasonNoAnswer) && j.asked.Key != "" {
+		facts = append(facts, j.asked)
+	}
+	j.log.Log(context.Background(), level, "rank is "+string(to), facts...)
 }
 
 // leftOut looks whether events were left out since it last said so.

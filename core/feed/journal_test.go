@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,4 +78,25 @@ func TestTheLogTellsWhatHappensToARank(t *testing.T) {
 	last := states[len(states)-1]
 	require.Equal(t, "WARN", last["level"])
 	require.NotEmpty(t, last["reason"])
+	require.Equal(t, f.cfg.Endpoint, last["kv_events"])
+}
+
+// TestTheLogNamesWhoDoesNotAnswer: a port that is not the replay socket's is to be found in the line that tells of it.
+func TestTheLogNamesWhoDoesNotAnswer(t *testing.T) {
+	e := newEngine(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+	for name, change := range map[string]func(*Config){
+		"replay": func(c *Config) { c.Replay = "tcp://127.0.0.1:1" },
+		"query":  func(c *Config) { c.Query = "tcp://127.0.0.1:1" },
+	} {
+		var log lines
+		f := follow(t, e, &view{}, func(c *Config) {
+			change(c)
+			c.Log, c.Retries, c.ReplayTimeout = slog.New(slog.NewJSONHandler(&log, nil)), -1, 50*time.Millisecond
+		})
+		eventually(t, "partial", f.is(Partial))
+		eventually(t, "its line", func() bool { return len(log.with(t, "rank is partial")) > 0 })
+		told := log.with(t, "rank is partial")[0]
+		require.Contains(t, told["reason"], "replay_unanswered")
+		require.Equal(t, "tcp://127.0.0.1:1", told[name])
+	}
 }

@@ -476,6 +476,18 @@ func (m *member) adapters() []string {
 	return slices.Concat(m.spec.Adapters, m.about.Adapters)
 }
 
+// Serves tells whether any engine has a model of that name, or an adapter, as far as engines told.
+func (f *Fleet) Serves(name string) bool {
+	f.mu.Lock()
+	order := f.order
+	f.mu.Unlock()
+	return slices.ContainsFunc(order, func(m *member) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.spec.Model == name || slices.Contains(m.spec.Adapters, name) || slices.Contains(m.about.Models, name)
+	})
+}
+
 // HasAdapter tells whether any engine has a LoRA adapter: a request that names it as its model is one for that (router.Request.LoRAName).
 func (f *Fleet) HasAdapter(name string) bool {
 	all := f.adapted.Load()

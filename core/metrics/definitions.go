@@ -108,10 +108,10 @@ var definitions = [count]Definition{
 	eventWarnings: {"dynamo_kvrouter_kv_cache_event_warnings", "KV cache events that were applied and are suspicious.", Counter, []string{"warning_kind"}},
 	eventsApplied: {"dynamo_kvrouter_kv_cache_events_applied", "KV cache events by what became of them.", Counter, []string{"event_type", "status"}},
 
-	overheadHashing:    {"dynamo_router_overhead_block_hashing_ms", "Milliseconds to hash a prompt's blocks and sequences.", Histogram, nil},
-	overheadMatching:   {"dynamo_router_overhead_indexer_find_matches_ms", "Milliseconds to find what every rank holds of a prompt.", Histogram, nil},
-	overheadScheduling: {"dynamo_router_overhead_scheduling_ms", "Milliseconds to score the ranks, pick one and book it.", Histogram, nil},
-	overheadTotal:      {"dynamo_router_overhead_total_ms", "Milliseconds of a decision, waiting for locks included.", Histogram, nil},
+	overheadHashing:    {"dynamo_router_overhead_block_hashing_ms", "Milliseconds to hash a prompt's blocks and sequences, of a sample of the decisions.", Histogram, nil},
+	overheadMatching:   {"dynamo_router_overhead_indexer_find_matches_ms", "Milliseconds to find what every rank holds of a prompt, of a sample of the decisions.", Histogram, nil},
+	overheadScheduling: {"dynamo_router_overhead_scheduling_ms", "Milliseconds to score the ranks, pick one and book it, of a sample of the decisions.", Histogram, nil},
+	overheadTotal:      {"dynamo_router_overhead_total_ms", "Milliseconds of a decision, waiting for locks included, of a sample of the decisions.", Histogram, nil},
 }
 
 // Definitions lists the metrics there are, by name.

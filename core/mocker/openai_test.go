@@ -131,6 +131,7 @@ func TestBadChatsAndTexts(t *testing.T) {
 	for _, bad := range [][3]string{
 		{"/v1/chat/completions", `{}`, "messages is missing"},
 		{"/v1/chat/completions", `{"messages": 5}`, "messages must be"},
+		{"/v1/chat/completions", `{"messages": [{"content": [{"type": "text", "text": "x"}]}], "n": 2}`, "n is 2, only 1 is served"},
 		{"/v1/chat/completions", `{"messages": [{"content": 5}]}`, "content of a message is 5"},
 		{"/v1/chat/completions", `{"messages": [{"content": [5]}]}`, "content must be an object, got number"},
 		{"/tokenize", `{}`, "neither a prompt nor messages"},

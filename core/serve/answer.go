@@ -24,7 +24,7 @@ func (r *request) answer(ctx *fasthttp.RequestCtx) (streaming bool) {
 	ctx.Response.Header.SetNoDefaultContentType(true)
 	r.call.Headers(func(name, value []byte) { ctx.Response.Header.AddBytesKV(name, value) })
 	r.spoke = true
-	r.s.counters.first.add(time.Since(r.begun))
+	r.counts.first.add(time.Since(r.begun))
 	length := r.call.Length() // of what is left
 	if r.call.Complete() && (!r.mustEnd() || r.done(r.piece)) {
 		r.see(r.piece)
@@ -212,9 +212,9 @@ func (r *request) usage() {
 		return
 	}
 	output, _ := number(text, `"completion_tokens"`)
-	r.s.counters.output.Add(output)
+	r.counts.output.Add(output)
 	if cached, told := number(text, `"cached_tokens"`); told {
-		r.s.counters.cached.Add(cached)
+		r.counts.cached.Add(cached)
 		r.lease.Cached(int64(cached))
 	}
 }

@@ -380,6 +380,18 @@ func TestHeadsOfLaterRequestsThatEndInLF(t *testing.T) {
 	})
 }
 
+// TestTheAddressIsToldAsItWasAskedFor: all addresses have more than one name.
+func TestTheAddressIsToldAsItWasAskedFor(t *testing.T) {
+	for _, host := range []string{"0.0.0.0", "127.0.0.1"} {
+		s := start(t, nil, func(c *serve.Config) {
+			c.Listen = host + ":0"
+			c.Engines = []string{fake(t, nil)}
+		})
+		require.True(t, strings.HasPrefix(s.Address(), host+":"), s.Address())
+		require.Equal(t, 200, ask(s, "GET", "/live", "").status)
+	}
+}
+
 // TestNothingIsInvented: of an answer without a body, or without a type, none is said.
 func TestNothingIsInvented(t *testing.T) {
 	for status, body := range map[int]string{204: "", 304: "", 200: "what it is nobody says"} {

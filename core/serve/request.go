@@ -40,6 +40,7 @@ type request struct {
 
 	call, side engine.Call // side: to tokenise
 	lease      *fleet.Lease
+	counts     *ofModel
 	booked     int64 // bytes of Server.buffered
 	entered    bool  // it counts among those whose body is here
 
@@ -81,6 +82,8 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, path string) {
 	}
 	s.counters.inflight.Add(1)
 	r := s.requests.Get().(*request)
+	r.counts = &s.counters.nameless
+	r.counts.inflight.Add(1)
 	r.conn, r.path, r.begun, r.status, r.spoke = ctx.Conn(), path, time.Now(), 0, false
 	r.events, r.split, r.pending, r.ended = false, false, nil, nil
 	r.tail = r.tail[:0]
@@ -137,6 +140,11 @@ func (r *request) run(ctx *fasthttp.RequestCtx) error {
 		r.asked = asked{tokens: r.asked.tokens[:0], n: 1} // not JSON, as engines will say
 	}
 	r.tokens = r.asked.tokens
+	if of := r.s.counters.of(r.asked.model, r.s.fleet.Serves); of != r.counts {
+		r.counts.inflight.Add(-1)
+		r.counts = of
+		r.counts.inflight.Add(1)
+	}
 	if err := r.book(cap(r.body) + tokenBytes*cap(r.tokens)); err != nil {
 		return err
 	}
@@ -393,14 +401,15 @@ func (r *request) finish() {
 		r.status = 499
 		s.counters.disconnected.Add(1)
 	}
-	s.counters.end(outcome{strings.HasPrefix(r.path, chatPath), r.asked.stream, r.status})
-	s.counters.whole.add(time.Since(r.begun))
+	r.counts.end(outcome{strings.HasPrefix(r.path, chatPath), r.asked.stream, r.status})
+	r.counts.whole.add(time.Since(r.begun))
+	r.counts.inflight.Add(-1)
 	s.counters.inflight.Add(-1)
 	if r.entered {
 		s.counters.entered.Add(-1)
 	}
 	r.entered = false
-	r.conn, r.lease, r.life, r.booked = nil, nil, nil, 0
+	r.conn, r.lease, r.life, r.counts, r.booked = nil, nil, nil, nil, 0
 	for _, b := range []*[]byte{&r.body, &r.head, &r.lines, &r.piece, &r.held, &r.tail} {
 		if cap(*b) > keptBuffer {
 			*b = nil

@@ -119,7 +119,7 @@ func New(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrListen, err)
 	}
-	s.address = listener.Addr().String()
+	s.address = told(cfg.Listen, listener.Addr())
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.door = &door{TCPListener: listener.(*net.TCPListener), most: cfg.Limits.Connections, write: seconds(cfg.Limits.WriteSeconds), bytes: cfg.Limits.requestBytes(), inside: map[*visitor]struct{}{}}
 	s.http = s.server()
@@ -487,4 +487,13 @@ func (s *Server) models(ctx *fasthttp.RequestCtx) {
 	}
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(data)
+}
+
+// told gives the address of a listener in the words in which it was asked for: "all addresses" is the same in each, and Go has one of its own for it.
+func told(asked string, at net.Addr) string {
+	host, _, err := net.SplitHostPort(asked)
+	if err != nil || !net.ParseIP(host).IsUnspecified() {
+		return at.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(at.(*net.TCPAddr).Port))
 }

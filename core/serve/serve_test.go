@@ -451,9 +451,9 @@ func TestPages(t *testing.T) {
 	parse(t, post(s, `{"prompt": [1], "max_tokens": 7}`))
 	a = ask(s, "GET", "/metrics", "")
 	require.Equal(t, 200, a.status)
-	require.Contains(t, a.text, `dynamo_frontend_requests_total{endpoint="completions",request_type="unary",status="200"} 1`)
-	require.Contains(t, a.text, "dynamo_frontend_output_tokens_total 7")
-	require.Contains(t, a.text, "dynamo_frontend_time_to_first_token_seconds_count 1")
+	require.Contains(t, a.text, `dynamo_frontend_requests_total{model="unknown",endpoint="completions",request_type="unary",status="200"} 1`)
+	require.Contains(t, a.text, `dynamo_frontend_output_tokens_total{model="unknown"} 7`)
+	require.Contains(t, a.text, `dynamo_frontend_time_to_first_token_seconds_count{model="unknown"} 1`)
 	for _, bad := range []struct {
 		method, path string
 		status       int
