@@ -21,9 +21,12 @@ import (
 // and nothing stays booked.
 func TestHostileClients(t *testing.T) {
 	m := mocks(t, 2, nil)
-	s := start(t, m, func(c *serve.Config) {
-		c.Limits = serve.Limits{BodyBytes: 200_000, BufferedBytes: 2_000_000, HeadBytes: 4096, ReadSeconds: 1, IdleSeconds: 1}
-	})
+	within := func(seconds float64) *serve.Server {
+		return start(t, m, func(c *serve.Config) {
+			c.Limits = serve.Limits{BodyBytes: 200_000, BufferedBytes: 2_000_000, HeadBytes: 4096, ReadSeconds: seconds, IdleSeconds: seconds}
+		})
+	}
+	impatient, patient := within(1), within(3600)
 	post := "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 	for name, c := range map[string]struct {
 		sent   string
@@ -61,6 +64,10 @@ func TestHostileClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			s := patient
+			if c.status == "408" { // nothing more comes
+				s = impatient
+			}
 			c2, err := net.Dial("tcp", s.Address())
 			require.NoError(t, err)
 			defer c2.Close()
@@ -80,9 +87,11 @@ func TestHostileClients(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if !t.Failed() {
-			parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1], "max_tokens": 2}`))
-			idle(t, s, m...)
+		for _, s := range []*serve.Server{impatient, patient} {
+			if !t.Failed() {
+				parse(t, ask(s, "POST", "/v1/completions", `{"prompt": [1], "max_tokens": 2}`))
+				idle(t, s, m...)
+			}
 		}
 	})
 }
