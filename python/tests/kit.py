@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,10 +30,12 @@ BLOCK = 16
 WHEEL = "ai-dynamo-runtime==1.6.1"
 
 
-def memory_directory() -> tempfile.TemporaryDirectory[str]:
-    """Make a directory, in memory where the machine has a place there: what is synchronised to a disk takes milliseconds."""
+def memory_directory() -> Path:
+    """Make a directory until the process ends, in memory where the machine has a place there: a disk takes milliseconds to synchronise."""
     shm = "/dev/shm"
-    return tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK | os.X_OK) else None)
+    directory = tempfile.mkdtemp(dir=shm if os.access(shm, os.W_OK | os.X_OK) else None)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 def run(main: Coroutine[Any, Any, T], timeout: float = 60.0) -> T:

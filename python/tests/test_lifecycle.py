@@ -32,7 +32,8 @@ import dynamo_go, dynamo_go._native, dynamo_go.mocker
 for name in dynamo_go.__all__:
     getattr(dynamo_go, name)
 assert os.listdir("/proc/self/task") == [str(os.getpid())]
-assert "libdynamo_go" not in open("/proc/self/maps").read()
+with open("/proc/self/maps") as maps:
+    assert "libdynamo_go" not in maps.read()
 assert before == {n: signal.getsignal(n) for n in signal.valid_signals()}
 """
     )

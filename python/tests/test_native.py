@@ -527,14 +527,13 @@ def file_cases(router: Router, fails: Fails) -> Cases:
     held.add_worker(1)
     blocks = [{"block_hash": n, "tokens_hash": n} for n in range(1, 100)]
     held.apply_event(1, {"data": {"stored": {"blocks": blocks}}})
-    directory = memory_directory()
-    path = Path(directory.name) / "saved"
+    path = memory_directory() / "saved"
     held.save(path)
     dump = held.dump_events()
 
     def load() -> None:
         with Router(4) as other:
-            other.load(Path(directory.name) / "saved")  # and so the directory stays
+            other.load(path)
 
     # The router's own methods have a thread for each call of these, so that a signal ends the wait: that is most of the time.
     taken, native, saved, text = _native.Router(4, None, None), cast("Any", held._native), str(path), dump.encode()
