@@ -17,6 +17,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/index"
 	truth "github.com/dynamo-go/dynamo-go/core/index/model"
 	"github.com/dynamo-go/dynamo-go/core/internal/enginetest"
+	"github.com/dynamo-go/dynamo-go/core/internal/servertest"
 	"github.com/dynamo-go/dynamo-go/core/publish"
 	"github.com/dynamo-go/dynamo-go/core/wire"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -177,13 +178,13 @@ func TestRelayPassesOnWhatNamesBlocks(t *testing.T) {
 }
 
 func TestRelayOfARestartedEngineClears(t *testing.T) {
-	p := engine(t, free, free)
+	live, replay := "tcp://"+servertest.FreeAddress(t), "tcp://"+servertest.FreeAddress(t)
+	p := engine(t, live, replay)
 	s := startSource(t, 2, 100)
 	startRelay(t, p.Addr(), p.ReplayAddr(), s)
 	down := follow(t, s)
 	send(t, p, chain(nil, 1, 2))
 	eventually(t, "the first engine's blocks", func() bool { return slices.Equal(down.names(), []uint64{1, 2}) })
-	live, replay := p.Addr(), p.ReplayAddr()
 	require.NoError(t, p.Close())
 	p = engine(t, live, replay)
 	send(t, p, chain(nil, 3))
