@@ -268,13 +268,13 @@ func (v *visitor) Close() error {
 	return err
 }
 
-// rest reads what a client sends that was refused before it had sent all: closed with bytes unread, a connection is reset, and the answer lost.
+// rest reads what a client sends that was refused before it had sent all: closed with bytes unread, a connection is reset, and the answer lost. It is no
+// request, so what bounds those does not bound it, not even the hurry of a door.
 func (v *visitor) rest() {
 	const silence, length, most = time.Second, 10 * time.Second, 64 << 20
 	if v.Conn.(*net.TCPConn).CloseWrite() != nil {
 		return
 	}
-	v.head = head{}
 	b := make([]byte, 32<<10)
 	end := time.Now().Add(length)
 	for total := 0; total < most; {
@@ -282,11 +282,12 @@ func (v *visitor) rest() {
 		if by.After(end) {
 			by = end
 		}
-		n, err := 0, v.SetReadDeadline(by)
-		if err == nil {
-			n, err = v.Read(b)
+		if v.Conn.SetReadDeadline(by) != nil {
+			return
 		}
-		if total += n; err != nil {
+		n, err := v.Conn.Read(b)
+		hurried := errors.Is(err, os.ErrDeadlineExceeded) && time.Until(by) > 0
+		if total += n; err != nil && !hurried {
 			return
 		}
 	}

@@ -82,15 +82,17 @@ func TestRefusedForTheHeadAlone(t *testing.T) {
 			require.Contains(t, text, "Connection: close")
 		})
 	}
-	t.Run("what is sent all the same", func(t *testing.T) {
-		conn := dial(t, s)
-		_, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 20<<20)
-		require.NoError(t, err)
-		_, err = conn.Write(make([]byte, 20<<20))
-		require.NoError(t, err)
-		status, _ := heard(t, conn)
-		require.Equal(t, 413, status, "the answer is not reset away")
-	})
+	for name, piece := range map[string]string{"what is sent all the same": "\x00\x00\x00\x00", "what looks like a head": "x\n\n."} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, s)
+			_, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 20<<20)
+			require.NoError(t, err)
+			_, err = io.WriteString(conn, strings.Repeat(piece, 5<<20))
+			require.NoError(t, err)
+			status, _ := heard(t, conn)
+			require.Equal(t, 413, status, "the answer is not reset away")
+		})
+	}
 	t.Run("what is expected", func(t *testing.T) {
 		conn := dial(t, s)
 		_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 31\r\n\r\n")
@@ -204,6 +206,37 @@ func TestHalfRequestsKeepNoServer(t *testing.T) {
 	case <-s.Drained():
 	case <-time.After(patience):
 		t.Fatal("it goes on")
+	}
+}
+
+// TestStopIsToldToWhoGoesOnSending: what still comes of a request is taken, and does not have the answer reset away.
+func TestStopIsToldToWhoGoesOnSending(t *testing.T) {
+	s := start(t, mocks(t, 1, nil), func(c *serve.Config) { c.Limits.ReadSeconds = 3600 })
+	c := dial(t, s)
+	piece := strings.Repeat(" ", 8<<10)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 8<<20, piece)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Status().Inflight == 1 }, patience, time.Millisecond)
+	s.Stop(time.Hour)
+	answered := make(chan string, 1)
+	go func() {
+		text := make([]byte, len("HTTP/1.1 503"))
+		_, _ = io.ReadFull(c, text)
+		answered <- string(text)
+	}()
+	told := false
+	for more := 5; more > 0; time.Sleep(time.Millisecond) {
+		_, err = io.WriteString(c, piece[:100]) // more slowly than all comes in a second
+		require.NoError(t, err)
+		select {
+		case text := <-answered:
+			require.Equal(t, "HTTP/1.1 503", text)
+			told = true
+		default:
+		}
+		if told {
+			more--
+		}
 	}
 }
 
