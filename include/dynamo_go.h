@@ -313,7 +313,7 @@ typedef struct dgo_choice {
  *   request  [in]  may be NULL.
  *   choice   [out] required.
  * Cost: about 3 microseconds for 4,096 tokens; no allocation without a request id.
- * Returns, the first that holds: DGO_BAD_HANDLE | DGO_INVALID_ARGUMENT | DGO_CLOSED | DGO_WORKER_NOT_FOUND (a pinned worker or
+ * Returns, the first that holds: DGO_BAD_HANDLE | DGO_CLOSED | DGO_INVALID_ARGUMENT | DGO_WORKER_NOT_FOUND (a pinned worker or
  *          rank) | DGO_NO_WORKERS | DGO_OVERLOADED (every rank that fits is beyond a limit of the configuration) | DGO_TIMEOUT (the
  *          request has to wait: dgo_router_submit) | DGO_DUPLICATE_REQUEST | DGO_SESSION_MOVED | DGO_OK. */
 dgo_status dgo_router_best_worker(dgo_router router, const uint32_t *tokens, size_t n_tokens, const dgo_request *request,

@@ -124,6 +124,7 @@ static void handles(void) {
   STATUS(DGO_OK, dgo_router_close(closed, NULL));
   STATUS(DGO_OK, dgo_router_close(0, NULL));
   with(closed, DGO_CLOSED);
+  STATUS(DGO_CLOSED, dgo_router_best_worker(closed, NULL, 9, NULL, NULL, NULL)); /* before its arguments are looked at */
   dgo_router live = new_router(); /* in the slot of the closed one */
   with(closed, DGO_CLOSED);
   const dgo_router bad[] = {0, 1, UINT64_MAX, live + 1, live ^ ((uint64_t)3 << 56), live + ((uint64_t)9000 << 32)};
