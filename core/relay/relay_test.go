@@ -87,7 +87,7 @@ func (r *router) names() (all []uint64) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, what)
 }
 
 func engine(t *testing.T, endpoint, replay string) *publish.Publisher {
