@@ -78,8 +78,8 @@ func (m *ofModel) idle() bool {
 	return len(m.ends) == 0 && m.inflight.Load() == 0
 }
 
-// unknown is the model of requests that name none that is served, or none at all; mostModels bounds the others: adapters come and go, and each would keep
-// its rows.
+// unknown is the model of requests that name none that is served, or none at all, or one of that name; mostModels bounds the others: adapters come and
+// go, and each would keep its rows.
 const (
 	unknown    = "unknown"
 	mostModels = 1000
@@ -106,7 +106,7 @@ func (c *counters) of(name string, served func(string) bool) *ofModel {
 	c.mu.RLock()
 	m := c.models[name]
 	c.mu.RUnlock()
-	if m != nil || name == "" || !served(name) {
+	if m != nil || name == "" || name == unknown || !served(name) {
 		if m == nil {
 			m = &c.nameless
 		}
@@ -144,9 +144,7 @@ func (c *counters) labelled() (all []labelled) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, name := range slices.Sorted(maps.Keys(c.models)) {
-		if name != unknown {
-			all = append(all, labelled{c.models[name], label(name)})
-		}
+		all = append(all, labelled{c.models[name], label(name)})
 	}
 	return all
 }
