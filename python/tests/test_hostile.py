@@ -277,6 +277,7 @@ CALLS: dict[str, Called] = {
         + values([], ["nonsense"], ["\ud800"], [HUGE]), listen=types(5, None) + values("\ud800") + [("nonsense", CannotConnect)], block_size=COUNT,
         router_mode=types(5, None) + values("x", HUGE), config=types(5, {}), encode=types(5, "x"), engines_file=types(5) + values("\ud800"),
         limits=types(5, [1], {5: 1}) + values({"nonsense": 1}, {"requests": 0}, {"requests": NAN}, {"requests": "1"}),
+        drain_seconds=types("1", None) + values(NAN, -1.0),
     ),
     "Server.stop": Called({"grace_seconds": 0}, grace_seconds=[*types("1", None), *values(NAN, -1.0)]),
     "Client.direct": Called(
