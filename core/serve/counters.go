@@ -114,16 +114,18 @@ func (c *counters) of(name string, served func(string) bool) *ofModel {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.models[name] != nil:
-	case len(c.models) >= mostModels:
-		return &c.nameless
-	case c.models == nil:
-		c.models = map[string]*ofModel{name: {}}
-	default:
-		c.models[strings.Clone(name)] = &ofModel{}
+	if m = c.models[name]; m != nil { // it came meanwhile
+		return m
 	}
-	return c.models[name]
+	if len(c.models) >= mostModels {
+		return &c.nameless
+	}
+	if c.models == nil {
+		c.models = map[string]*ofModel{}
+	}
+	m = &ofModel{}
+	c.models[name] = m
+	return m
 }
 
 // labelled is a model and the label of its rows.
