@@ -239,5 +239,5 @@ fn router(n: u64) -> impl FnMut() -> Vec<f64> {
         (cpu() - start) / m as f64
     };
     serve(steady);
-    move || (0..3).map(|_| serve(count)).collect()
+    move || (0..12).map(|_| serve(count)).collect()
 }
