@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # How long a handler may run on after its reader went away, before it is cancelled.
 STOP_GRACE_SECONDS = 1.0
 
+# How many items a handler may yield that never waits, until others of its loop have a turn.
+TURN_ITEMS = 64
+
 _STOPPED = "the worker stopped before the generation completed"
 _INVALID = "InvalidRequest: "  # how the message of an error begins by which a worker says that the request is wrong
 
@@ -107,12 +110,18 @@ class Answer:
                     f"the worker's handler gave a {kind}, expected an asynchronous generator: has it a yield?"
                 )
             try:
+                items = 0
                 async for item in handler:
                     if self._ended:
                         break  # it had the time to see that it is stopped
                     self._put(item)
                     while self._ahead and not self._ended:
                         await self._sleep()
+                    items += 1
+                    if items % TURN_ITEMS == 0:
+                        await asyncio.sleep(
+                            0
+                        )  # a handler that never waits lets others have turns, and hears that its caller is gone
             finally:
                 await _close(handler)
         except asyncio.CancelledError:

@@ -1110,6 +1110,28 @@ def test_nothing_is_left_after_many_requests() -> None:
     run(main())
 
 
+def test_handler_that_never_waits_hears_that_its_caller_is_gone() -> None:
+    async def main() -> None:
+        runtime = make_runtime()
+        ended = 0
+
+        async def handler(request: Any, context: Context) -> AsyncIterator[Any]:
+            nonlocal ended
+            try:
+                while True:
+                    yield {"token_ids": [1]}
+            finally:
+                ended += 1
+
+        serve(runtime, handler)
+        stream = await make_router(runtime).generate(PROMPT, "m")
+        await anext(stream)
+        await stream.aclose()
+        await until(lambda: ended == 1)
+
+    run(main())
+
+
 def test_handler_that_is_no_generator_is_told() -> None:
     async def forgot(request: Any) -> None:
         return None
