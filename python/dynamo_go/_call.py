@@ -118,10 +118,8 @@ class Answer:
                     while self._ahead and not self._ended:
                         await self._sleep()
                     items += 1
-                    if items % TURN_ITEMS == 0:
-                        await asyncio.sleep(
-                            0
-                        )  # a handler that never waits lets others have turns, and hears that its caller is gone
+                    if items % TURN_ITEMS == 0:  # one that never waits hears here that its caller is gone
+                        await asyncio.sleep(0)
             finally:
                 await _close(handler)
         except asyncio.CancelledError:
