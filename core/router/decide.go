@@ -149,9 +149,6 @@ type terms struct {
 
 func (r *Router) terms(o *schedule.Overrides) terms {
 	t := r.usual
-	if *o == (schedule.Overrides{}) {
-		return t
-	}
 	t.weights = t.weights.Apply(o)
 	if o.TrackPrefillTokens != nil {
 		t.trackPrefill = *o.TrackPrefillTokens
