@@ -132,6 +132,7 @@ type requests struct {
 	live    []string // a ring, as the peer's queue is one: the request that ends next is at next%len(live), if one is there
 	count   int      // requests of a sample
 	next    int
+	room    [][]block.Token // of the prompts of a sample, the same ones each time: else most of the garbage that the collector sees to were the bench's
 }
 
 func newRequests(n int) *requests {
@@ -169,9 +170,10 @@ func (q *requests) measure() map[string][]float64 {
 
 // serve runs the life of n requests in the router, and that of the oldest ends with each: CPU time a request.
 func (q *requests) serve(n int) float64 {
-	prompts := make([][]block.Token, n)
-	for i := range prompts {
-		prompts[i] = q.prompts.Prompt()
+	q.room = append(q.room, make([][]block.Token, max(0, n-len(q.room)))...)
+	prompts := q.room[:n]
+	for i, room := range prompts {
+		prompts[i] = q.prompts.Prompt(room[:0])
 	}
 	request, id := router.Request{Book: true}, append(make([]byte, 0, 32), "request-"...)
 	return steady(func() {

@@ -330,7 +330,7 @@ func memoryShared() map[string][]float64 {
 }
 
 func hashing() map[string]measurement {
-	tokens := workload.Tokens(1, 4096)
+	tokens := workload.Tokens(nil, 1, 4096)
 	var hashes []block.Hash
 	var seqs []block.SequenceHash
 	return map[string]measurement{"hash": func() map[string][]float64 {

@@ -113,7 +113,7 @@ func (t *trail) next() bool {
 	if t.path != nil {
 		at = spot{t.id, t.count - 1}
 		t.depth += int(t.count)
-		if t.depth == len(t.q.Hashes) {
+		if t.depth == len(t.q.Hashes) || t.path.kids == 0 && !t.s.lost { // B7: nothing is found behind it
 			return false
 		}
 		if t.q.Sequences != nil {

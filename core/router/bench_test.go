@@ -32,7 +32,7 @@ func BenchmarkDecision(b *testing.B) {
 			var live []string
 			var spent time.Duration
 			step := func(i int) {
-				q := book(fmt.Sprint(i), d.Prompt())
+				q := book(fmt.Sprint(i), d.Prompt(nil))
 				start := time.Now()
 				_, err := r.BestWorker(q)
 				spent = time.Since(start)

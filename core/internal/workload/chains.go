@@ -40,7 +40,7 @@ func (c Chains) hashes(length, number int) []block.Hash {
 	case ForkedChain:
 		return Hashes(Forked, object, length)
 	case TextChain:
-		return block.Hashes(nil, Tokens(object, length*BlockSize), BlockSize, nil)
+		return block.Hashes(nil, Tokens(nil, object, length*BlockSize), BlockSize, nil)
 	}
 	return Hashes(Plain, object, length)
 }
@@ -115,7 +115,7 @@ func Texts(length int) [][]block.Token {
 	for _, l := range ChainLengths {
 		for number := range l.Count {
 			if l.Blocks == length {
-				all = append(all, Tokens(chainObject(length, number), length*BlockSize))
+				all = append(all, Tokens(nil, chainObject(length, number), length*BlockSize))
 			}
 		}
 	}

@@ -42,7 +42,7 @@ type Decision struct {
 func NewDecision() *Decision {
 	d := &Decision{rng: decisionSeed}
 	for p := range uint64(Prefixes) {
-		d.prefixes = append(d.prefixes, Tokens(decisionPrefix+p, PromptTokens/2))
+		d.prefixes = append(d.prefixes, Tokens(nil, decisionPrefix+p, PromptTokens/2))
 	}
 	return d
 }
@@ -53,12 +53,11 @@ func (d *Decision) Prefixes() [][]block.Token { return d.prefixes }
 // Holds tells whether a worker holds a prefix: a quarter of the workers does.
 func (d *Decision) Holds(worker, prefix int) bool { return (worker+prefix)%4 == 0 }
 
-// Prompt gives the next prompt.
-func (d *Decision) Prompt() []block.Token {
-	prompt := make([]block.Token, 0, PromptTokens)
-	prompt = append(prompt, d.prefixes[skewed(&d.rng)]...)
+// Prompt appends the next prompt, PromptTokens of them.
+func (d *Decision) Prompt(dst []block.Token) []block.Token {
+	dst = append(dst, d.prefixes[skewed(&d.rng)]...)
 	d.next++
-	return append(prompt, Tokens(requestUser+d.next-1, PromptTokens/2)...)
+	return Tokens(dst, requestUser+d.next-1, PromptTokens/2)
 }
 
 // Selection is what worker i holds of a prompt and is busy with when workers are only to be scored.

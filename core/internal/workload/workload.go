@@ -68,13 +68,12 @@ func Hashes(t Tag, a uint64, n int) []block.Hash {
 	return hashes
 }
 
-// Tokens are the first n token ids of stream a, below 128,000.
-func Tokens(a uint64, n int) []block.Token {
-	tokens := make([]block.Token, n)
-	for i := range tokens {
-		tokens[i] = block.Token(Hash(token, a, uint64(i)) % 128_000)
+// Tokens appends the first n token ids of stream a, below 128,000.
+func Tokens(dst []block.Token, a uint64, n int) []block.Token {
+	for i := range n {
+		dst = append(dst, block.Token(Hash(token, a, uint64(i))%128_000))
 	}
-	return tokens
+	return dst
 }
 
 // Op is an event of the worker rank with that slot. Events share memory: they are only read.

@@ -19,8 +19,8 @@ func TestPrimitives(t *testing.T) {
 	require.Equal(t, uint64(0x910a2dec89025cc1), Mix(1))
 	require.Equal(t, block.Hash(0xd0734750fde362b3), Hash(1, 2, 3))
 	require.Equal(t, []block.SequenceHash{1, 16740963408272063728, 5417695437591212399}, block.Sequences(nil, []block.Hash{1, 2, 3}))
-	require.Equal(t, []block.Token{41336, 49888, 28772, 69472}, Tokens(0, 4))
-	require.Equal(t, []block.Hash{3186742186885586561, 12405685978817917069}, block.Hashes(nil, Tokens(0, 32), BlockSize, nil))
+	require.Equal(t, []block.Token{41336, 49888, 28772, 69472}, Tokens(nil, 0, 4))
+	require.Equal(t, []block.Hash{3186742186885586561, 12405685978817917069}, block.Hashes(nil, Tokens(nil, 0, 32), BlockSize, nil))
 }
 
 type counts struct{ workers, target, events, pairs, unique, users, placed int }
@@ -179,11 +179,11 @@ func TestLongChainIsOneChain(t *testing.T) {
 
 func TestDecisionPrompts(t *testing.T) {
 	d := NewDecision()
-	first := d.Prompt()
+	first := d.Prompt(nil)
 	require.Len(t, first, PromptTokens)
-	require.Equal(t, Tokens(1_000_000, PromptTokens/2), first[PromptTokens/2:])
+	require.Equal(t, Tokens(nil, 1_000_000, PromptTokens/2), first[PromptTokens/2:])
 	require.Contains(t, d.Prefixes(), first[:PromptTokens/2])
-	require.NotEqual(t, first[PromptTokens/2:], d.Prompt()[PromptTokens/2:])
+	require.NotEqual(t, first[PromptTokens/2:], d.Prompt(nil)[PromptTokens/2:])
 	holders := 0
 	for w := range 64 {
 		if d.Holds(w, 3) {
