@@ -60,7 +60,7 @@ func Check(t testing.TB, l *Ledger) {
 	}
 	for id, n := range l.tree.nodes {
 		require.Equal(t, want.ends[nodeID(id)], n.ends)
-		for _, h := range n.holders {
+		for _, h := range l.tree.holders(&n) {
 			sum := want.load[h.slot]
 			sum.blocks += int64(len(n.hashes))
 			sum.weight += int64(len(n.hashes)) * int64(h.weight)
@@ -155,43 +155,60 @@ func checkBacklog(t testing.TB, l *Ledger, slot worker.Slot) {
 func checkTree(t testing.TB, tr *tree) {
 	t.Helper()
 	children, xor := make([]uint32, len(tr.nodes)), make([]nodeID, len(tr.nodes))
-	refs := make([]uint32, len(tr.nodes)) // of the children
+	refs := make([]uint32, len(tr.nodes))  // of the children
+	crowds := make([]bool, len(tr.crowds)) // of a node
 	used := 0
 	for i := range tr.nodes {
 		id, n := nodeID(i), &tr.nodes[i]
 		if id == root || slices.Contains(tr.unused, id) {
-			require.Empty(t, n.hashes)
-			require.Empty(t, n.holders)
+			require.Equal(t, node{children: n.children, xor: n.xor, ends: n.ends}, *n)
 			continue
 		}
 		used++
 		require.NotEmpty(t, n.hashes, "I1")
-		require.NotEmpty(t, n.holders, "I1")
-		require.True(t, slices.IsSortedFunc(n.holders, func(a, b holder) int { return int(a.slot) - int(b.slot) }), "I1")
+		holders := tr.holders(n)
+		require.NotEmpty(t, holders, "I1")
+		require.True(t, slices.IsSortedFunc(holders, func(a, b holder) int { return int(a.slot) - int(b.slot) }), "I1")
 		found, ok := tr.child(n.parent, n.hashes[0])
 		require.True(t, ok && found == id, "I2")
+		require.Equal(t, tr.hash(n.parent, n.hashes[0]), n.head, "I2")
+		if n.crowd != 0 {
+			require.Zero(t, n.lone)
+			require.Greater(t, len(holders), 1)
+			require.False(t, crowds[n.crowd], "I6")
+			crowds[n.crowd] = true
+		}
 		require.True(t, len(n.hashes)*4 >= cap(n.hashes) || cap(n.hashes) == 1<<minClass, "I5: %d of %d", len(n.hashes), cap(n.hashes))
 		children[n.parent]++
 		xor[n.parent] ^= id
-		for _, h := range n.holders {
+		for _, h := range holders {
 			require.Positive(t, h.refs, "I1")
 			require.LessOrEqual(t, h.weight, uint32(unit))
 			refs[n.parent] += h.refs
 			if n.parent != root {
 				p := &tr.nodes[n.parent]
-				at, ok := findHolder(p.holders, h.slot)
-				require.True(t, ok && p.holders[at].refs >= h.refs, "I4")
+				above := tr.holders(p)
+				at, ok := findHolder(above, h.slot)
+				require.True(t, ok && above[at].refs >= h.refs, "I4")
 			}
 		}
 	}
 	require.Equal(t, used, tr.heads.used, "I2")
+	for _, k := range tr.idle {
+		require.False(t, crowds[k], "I6")
+		require.Empty(t, tr.crowds[k], "I6")
+		crowds[k] = true
+	}
+	for k := range crowds {
+		require.Equal(t, k != 0, crowds[k], "I6")
+	}
 	for i := range tr.nodes {
 		n := &tr.nodes[i]
 		require.Equal(t, children[i], n.children, "I3")
 		require.Equal(t, xor[i], n.xor, "I3")
 		if nodeID(i) != root {
 			sum := n.ends + refs[i]
-			for _, h := range n.holders {
+			for _, h := range tr.holders(n) {
 				sum -= h.refs
 			}
 			require.Zero(t, sum, "I4")

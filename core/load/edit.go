@@ -12,8 +12,8 @@ func (t *tree) insert(parent nodeID, run []block.Hash) nodeID {
 	id := t.newNode()
 	n := &t.nodes[id]
 	n.hashes = append(t.pool.get(len(run)), run...)
-	n.parent = parent
-	t.heads.add(t.hash(parent, run[0]), uint32(id))
+	n.parent, n.head = parent, t.hash(parent, run[0])
+	t.heads.add(n.head, uint32(id))
 	p := &t.nodes[parent]
 	p.children++
 	p.xor ^= id
@@ -26,12 +26,15 @@ func (t *tree) split(lower nodeID, k int) nodeID {
 	t.edits++
 	upper := t.newNode()
 	n, u := &t.nodes[lower], &t.nodes[upper]
-	u.holders = append(u.holders, n.holders...)
-	u.parent, u.children, u.xor = n.parent, 1, lower
+	if n.crowd != 0 {
+		t.gather(u, t.crowds[n.crowd]...)
+	}
+	u.lone = n.lone
+	u.parent, u.children, u.xor, u.head = n.parent, 1, lower, n.head
 	t.nodes[u.parent].xor ^= lower ^ upper
-	t.heads.replace(t.hash(u.parent, n.hashes[0]), uint32(lower), uint32(upper))
-	t.heads.add(t.hash(upper, n.hashes[k]), uint32(lower))
-	n.parent = upper
+	t.heads.replace(u.head, uint32(lower), uint32(upper))
+	n.parent, n.head = upper, t.hash(upper, n.hashes[k])
+	t.heads.add(n.head, uint32(lower))
 	if whole := n.hashes; k*4 < cap(whole) {
 		u.hashes = append(t.pool.get(k), whole[:k]...)
 		rest := whole[:copy(whole, whole[k:])]
@@ -52,14 +55,14 @@ func (t *tree) merge(upper nodeID) nodeID {
 	}
 	lower := u.xor
 	n := &t.nodes[lower]
-	if len(n.hashes) > mergeMax || !slices.Equal(u.holders, n.holders) {
+	if len(n.hashes) > mergeMax || !slices.Equal(t.holders(u), t.holders(n)) {
 		return upper
 	}
 	t.edits++
-	t.heads.remove(t.hash(upper, n.hashes[0]), uint32(lower))
-	t.heads.replace(t.hash(u.parent, u.hashes[0]), uint32(upper), uint32(lower))
+	t.heads.remove(n.head, uint32(lower))
+	t.heads.replace(u.head, uint32(upper), uint32(lower))
 	t.nodes[u.parent].xor ^= upper ^ lower
-	n.parent = u.parent
+	n.parent, n.head = u.parent, u.head
 	tail := n.hashes
 	n.hashes = append(t.pool.grow(u.hashes, len(tail)), tail...)
 	t.pool.put(tail)
@@ -71,7 +74,7 @@ func (t *tree) merge(upper nodeID) nodeID {
 func (t *tree) remove(id nodeID) {
 	t.edits++
 	n := &t.nodes[id]
-	t.heads.remove(t.hash(n.parent, n.hashes[0]), uint32(id))
+	t.heads.remove(n.head, uint32(id))
 	p := &t.nodes[n.parent]
 	p.children--
 	p.xor ^= id
@@ -89,14 +92,11 @@ func (t *tree) newNode() nodeID {
 	return nodeID(len(t.nodes) - 1)
 }
 
-// recycle keeps a small list of holders for the node's next life; a large one is rare and would only waste memory.
+// recycle keeps a node for its next life.
 func (t *tree) recycle(id nodeID) {
-	const keep = 16
-	holders := t.nodes[id].holders
-	if cap(holders) > keep {
-		holders = nil
-	}
-	t.nodes[id] = node{holders: holders[:0]}
+	n := &t.nodes[id]
+	t.disperse(n)
+	*n = node{}
 	t.unused = append(t.unused, id)
 }
 
@@ -124,7 +124,8 @@ func (t *tree) chain() {
 				}
 				above = n.hashes[:k+1]
 			}
-			t.heads.add(t.hash(n.parent, n.hashes[0]), uint32(at))
+			n.head = t.hash(n.parent, n.hashes[0])
+			t.heads.add(n.head, uint32(at))
 			done[at] = true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -14,15 +15,20 @@ type nodeID uint32
 
 const root nodeID = 0
 
-// node is the edge from parent, a run of at least one block, and the point where it ends.
+// node is the edge from parent, a run of at least one block, and the point where it ends. 64 bytes: what a request leaves behind when it ends is,
+// mostly, an edge of its own, and then a cache line is all that it takes to find.
 type node struct {
 	hashes   []block.Hash
-	holders  []holder // sorted by slot
+	lone     [1]holder // if there is one only, else the zero holder
+	crowd    uint32    // the holders, in tree.crowds, if there are several; else 0
+	head     uint32    // hash of parent and first hash, in heads
 	parent   nodeID
 	children uint32
 	xor      nodeID // of the children's ids: with one child, that child
 	ends     uint32 // requests whose prompt ends here
 }
+
+const _ = -(unsafe.Sizeof(node{}) % 64)
 
 // holder counts the requests of a slot that pass through an edge.
 type holder struct {
@@ -35,11 +41,12 @@ type holder struct {
 //
 // Invariants (checkTree in the tests verifies each by number):
 //
-//	I1  every node but the root has at least one hash and one holder; holders are sorted, with refs >= 1.
-//	I2  heads has exactly the nodes but the root, by parent and first hash: hashes need not be chained for that to be exact.
+//	I1  every node but the root has at least one hash and one holder; holders are sorted by slot, with refs >= 1.
+//	I2  heads has exactly the nodes but the root, by parent and first hash: hashes need not be chained for that to be exact. head is the hash of both.
 //	I3  children and xor describe the nodes that name this one as parent.
 //	I4  the refs of a node are its ends plus the refs of its children; per slot, refs do not grow with depth.
 //	I5  an array of hashes is at least a quarter full, or of the smallest class.
+//	I6  a crowd is either of one node or idle, and then empty.
 //
 // Depth: a node with one child, no ends and the same weights takes a child of at most mergeMax blocks into itself, so a
 // long-lived prefix does not stay cut at every point where a request once left it: of edges that follow each other so,
@@ -48,7 +55,9 @@ type tree struct {
 	nodes  []node
 	unused []nodeID
 	heads  table
-	secret [2]uint64 // of hash
+	crowds [][]holder // by number, sorted by slot; the first is nobody's
+	idle   []uint32   // crowds of no node
+	secret [2]uint64  // of hash
 	pool   hashPool
 
 	edits uint64 // grows whenever a node comes, goes, or changes its run
@@ -68,7 +77,7 @@ type trail struct {
 const mergeMax = 32
 
 func newTree() tree {
-	return tree{nodes: make([]node, 1), heads: newTable(), secret: [2]uint64{rand.Uint64(), rand.Uint64()}}
+	return tree{nodes: make([]node, 1), crowds: make([][]holder, 1), heads: newTable(), secret: [2]uint64{rand.Uint64(), rand.Uint64()}}
 }
 
 // hash mixes parent and first hash. Nobody who chooses hashes knows the secret.
@@ -130,15 +139,17 @@ func (t *tree) release(slot worker.Slot, leaf nodeID) (blocks int, weight int64)
 	kept := root
 	for at := leaf; at != root; {
 		n := &t.nodes[at]
-		i, _ := findHolder(n.holders, slot)
-		h := &n.holders[i]
+		holders := t.holders(n)
+		i, _ := findHolder(holders, slot)
+		h := &holders[i]
+		none := false
 		if h.refs--; h.refs == 0 {
 			blocks += len(n.hashes)
 			weight += int64(len(n.hashes)) * int64(h.weight)
-			n.holders = slices.Delete(n.holders, i, i+1)
+			none = t.leave(n, i)
 		}
 		parent := n.parent
-		if len(n.holders) == 0 {
+		if none {
 			t.remove(at)
 		} else if kept == root {
 			kept = at
@@ -154,8 +165,9 @@ func (t *tree) release(slot worker.Slot, leaf nodeID) (blocks int, weight int64)
 func (t *tree) weigh(slot worker.Slot, leaf nodeID, weight uint32) (delta int64) {
 	for at := leaf; at != root; at = t.nodes[at].parent {
 		n := &t.nodes[at]
-		i, _ := findHolder(n.holders, slot)
-		h := &n.holders[i]
+		holders := t.holders(n)
+		i, _ := findHolder(holders, slot)
+		h := &holders[i]
 		if h.refs != 1 {
 			break
 		}
@@ -172,7 +184,7 @@ func (t *tree) matched(dst []uint32, seq []block.Hash) {
 	for _, at := range t.trail.nodes {
 		n := &t.nodes[at]
 		depth = min(depth+len(n.hashes), t.trail.depth)
-		for _, h := range n.holders {
+		for _, h := range t.holders(n) {
 			if int64(h.slot) >= int64(len(dst)) {
 				break
 			}
@@ -195,12 +207,13 @@ func (t *tree) child(parent nodeID, first block.Hash) (nodeID, bool) {
 // hold counts a request at a node, and tells whether it is the slot's first there.
 func (t *tree) hold(at nodeID, slot worker.Slot) bool {
 	n := &t.nodes[at]
-	i, ok := findHolder(n.holders, slot)
+	holders := t.holders(n)
+	i, ok := findHolder(holders, slot)
 	if ok {
-		n.holders[i].refs++
+		holders[i].refs++
 		return false
 	}
-	n.holders = slices.Insert(n.holders, i, holder{slot: slot, refs: 1, weight: unit})
+	t.enter(n, i, holder{slot: slot, refs: 1, weight: unit})
 	return true
 }
 
