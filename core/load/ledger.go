@@ -349,18 +349,18 @@ func (l *Ledger) release(i uint32, now int64) {
 	r := &l.requests[i]
 	slot := r.slot
 	l.fetch(r)
-	blocks, weight := l.tree.release(slot, r.leaf)
+	l.byID.remove(r.hash, i)
 	t := &l.tallies[slot]
 	t.live.remove(l.requests, bySlot, i)
-	t.requests--
-	t.blocks -= int64(blocks) + r.private
-	t.weight -= weight + r.privateWeight
 	if r.prefillTokens > 0 {
 		t.prefill.remove(l.requests, i, now)
 	}
 	_, deadlines := l.period(r.origin)
 	deadlines.remove(l.requests, byDeadline, i)
-	l.byID.remove(r.hash, i)
+	blocks, weight := l.tree.release(slot, r.leaf)
+	t.requests--
+	t.blocks -= int64(blocks) + r.private
+	t.weight -= weight + r.privateWeight
 	if r.origin != 0 {
 		l.remote--
 	}
