@@ -66,7 +66,8 @@ func selection(n int) measurement {
 func busy(n int) (*load.Ledger, *workload.Active) {
 	l, requests := load.New(load.Options{}), workload.NewActive()
 	for k := range n * workload.ActivePerWorker {
-		must(l.Book(booking(k, k%n, requests), 0))
+		b := booking(k, k%n, requests)
+		must(l.Book(&b, 0))
 	}
 	return l, requests
 }
@@ -90,11 +91,11 @@ func addFree(n int) measurement {
 				bookings[k] = booking(10_000_000+round*count+k, k*7919%n, requests)
 			}
 			samples = append(samples, steady(func() {
-				for _, b := range bookings {
-					must(l.Book(b, 1))
+				for k := range bookings {
+					must(l.Book(&bookings[k], 1))
 				}
-				for _, b := range bookings {
-					must(l.Free(b.ID, 1))
+				for k := range bookings {
+					must(l.Free(bookings[k].ID, 1))
 				}
 			})/count)
 		}

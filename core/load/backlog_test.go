@@ -16,7 +16,7 @@ func prefill(t *testing.T, l *load.Ledger, id string, tokens int, seconds, now i
 	if seconds >= 0 {
 		b.PrefillModeled, b.PrefillNanos = true, seconds*second
 	}
-	require.NoError(t, l.Book(b, now*second))
+	require.NoError(t, l.Book(&b, now*second))
 }
 
 // at gives the prefill tokens and the remaining seconds (-1: unknown) of slot 0.
@@ -105,18 +105,18 @@ func TestAPrefillThatEndsOutOfTurnTakesItsTime(t *testing.T) {
 func TestDecayOfTheLargestNumbers(t *testing.T) {
 	l := load.New(load.Options{})
 	const most = 1 << 53
-	require.NoError(t, l.Book(load.Booking{ID: "a", PrefillTokens: most, PrefillModeled: true, PrefillNanos: 1 << 62}, 0))
-	require.ErrorIs(t, l.Book(load.Booking{ID: "b", PrefillTokens: 0, PrefillModeled: true, PrefillNanos: 1}, 0), load.ErrInvalid)
+	require.NoError(t, l.Book(&load.Booking{ID: "a", PrefillTokens: most, PrefillModeled: true, PrefillNanos: 1 << 62}, 0))
+	require.ErrorIs(t, l.Book(&load.Booking{ID: "b", PrefillTokens: 0, PrefillModeled: true, PrefillNanos: 1}, 0), load.ErrInvalid)
 	l.Expire(1 << 61)
 	require.Equal(t, 0, int(l.Load(0).ActiveRequests), "an expired prefill is no load")
 
 	l = load.New(load.Options{ExpiryNanos: math.MaxInt64})
-	require.NoError(t, l.Book(load.Booking{ID: "a", PrefillTokens: most, PrefillModeled: true, PrefillNanos: 1 << 62}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", PrefillTokens: most, PrefillModeled: true, PrefillNanos: 1 << 62}, 0))
 	l.Expire(1 << 61)
 	require.EqualValues(t, most/2, l.Load(0).ActivePrefillTokens)
 	l.Expire(math.MaxInt64)
 	require.Zero(t, l.Load(0).ActivePrefillTokens)
-	require.ErrorIs(t, l.Book(load.Booking{ID: "b", PrefillNanos: -1}, 0), load.ErrInvalid)
+	require.ErrorIs(t, l.Book(&load.Booking{ID: "b", PrefillNanos: -1}, 0), load.ErrInvalid)
 }
 
 func TestDecayIsExact(t *testing.T) {

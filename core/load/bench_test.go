@@ -22,7 +22,7 @@ func active(workers, more int, modeled bool) (*load.Ledger, [][]block.Hash) {
 			ID: fmt.Sprintf("req-%d", k), Slot: worker.Slot(k % workers), Blocks: source.Request(k), PrefillTokens: 1024,
 			PrefillModeled: modeled, PrefillNanos: 1e15,
 		}
-		if err := l.Book(b, 0); err != nil {
+		if err := l.Book(&b, 0); err != nil {
 			panic(err)
 		}
 	}
@@ -48,7 +48,7 @@ func BenchmarkLife(b *testing.B) {
 			do   func(i int)
 		}{
 			{"add", func(i int) {
-				_ = l.Book(load.Booking{ID: ids[i], Slot: worker.Slot(i * 7919 % workers), Blocks: prompts[i], PrefillTokens: 1024}, 1)
+				_ = l.Book(&load.Booking{ID: ids[i], Slot: worker.Slot(i * 7919 % workers), Blocks: prompts[i], PrefillTokens: 1024}, 1)
 			}},
 			{"prefill_complete", func(i int) { _ = l.PrefillComplete(ids[i], 1) }},
 			{"output_block", func(i int) { _ = l.AddOutputBlocks(ids[i], 1, &half, 1) }},

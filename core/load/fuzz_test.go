@@ -157,7 +157,7 @@ func (p *pair) book(booking load.Booking, c byte) {
 			p.same(p.ledger.Free(other, p.now), p.model.Free(other, p.now))
 		}
 	}
-	p.same(p.ledger.Book(given, p.now), p.model.Book(booking, p.now))
+	p.same(p.ledger.Book(&given, p.now), p.model.Book(booking, p.now))
 }
 
 // named gives blocks as the ledger is to be given them.

@@ -113,9 +113,9 @@ func (l *Ledger) at(now int64) int64 {
 }
 
 // Book books a request. Errors: ErrInvalid, ErrDuplicateRequest.
-func (l *Ledger) Book(b Booking, now int64) error {
+func (l *Ledger) Book(b *Booking, now int64) error {
 	now = l.at(now)
-	if err := l.check(&b); err != nil {
+	if err := l.check(b); err != nil {
 		return err
 	}
 	hash := l.hash(b.ID)

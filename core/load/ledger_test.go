@@ -46,8 +46,8 @@ func potential(l *load.Ledger, slot worker.Slot, prompt []block.Hash) int64 {
 // The worked example of Dynamo's active sequences, seen on its slot tracker (4-token blocks).
 func TestSharedPrefixCountsOnce(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "r1", Blocks: seqs(1, 2, 3), PrefillTokens: 12}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "r2", Blocks: seqs(1, 2, 9), PrefillTokens: 4}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "r1", Blocks: seqs(1, 2, 3), PrefillTokens: 12}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "r2", Blocks: seqs(1, 2, 9), PrefillTokens: 4}, 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 16, ActiveBlocks: 4, ActiveRequests: 2}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
 	require.Equal(t, []uint32{2, 0}, matched(l, 2, seqs(1, 2, 5)))
@@ -67,7 +67,7 @@ func TestSharedPrefixCountsOnce(t *testing.T) {
 func TestOutputBlocksDecay(t *testing.T) {
 	half, whole, bad := 0.5, 1.0, math.NaN()
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 4)}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Blocks: chain(1, 4)}, 0))
 	require.NoError(t, l.AddOutputBlocks("a", 1, &half, 0))
 	require.EqualValues(t, 3, l.Load(0).ActiveBlocks)
 	require.NoError(t, l.AddOutputBlocks("a", 1, nil, 0))
@@ -89,9 +89,9 @@ func TestOutputBlocksDecay(t *testing.T) {
 func TestDecaySparesSharedBlocks(t *testing.T) {
 	tenth := 0.1
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: seqs(1, 2, 3, 4)}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "b", Blocks: seqs(1, 2)}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "c", Slot: 1, Blocks: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Blocks: seqs(1, 2, 3, 4)}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "b", Blocks: seqs(1, 2)}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "c", Slot: 1, Blocks: seqs(1, 2, 3, 4)}, 0))
 	require.NoError(t, l.AddOutputBlocks("a", 8, &tenth, 0))
 	require.EqualValues(t, 3, l.Load(0).ActiveBlocks, "2 shared, and 10 at 0.1")
 	require.EqualValues(t, 4, l.Load(1).ActiveBlocks, "another slot's blocks are its own")
@@ -100,7 +100,7 @@ func TestDecaySparesSharedBlocks(t *testing.T) {
 func TestPrivateBlocksAreNotShared(t *testing.T) {
 	l := load.New(load.Options{})
 	for _, id := range []string{"a", "b"} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Private: 4, PrefillTokens: 64}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Private: 4, PrefillTokens: 64}, 0))
 	}
 	require.Equal(t, load.Load{ActivePrefillTokens: 128, ActiveBlocks: 8, ActiveRequests: 2}, l.Load(0))
 	half := 0.5
@@ -117,8 +117,8 @@ func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
 	require.ErrorIs(t, l.PrefillComplete("ghost", 0), load.ErrRequestNotFound)
 	require.ErrorContains(t, l.Free("ghost", 0), `"ghost"`)
 
-	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 160}, 0))
-	err := l.Book(load.Booking{ID: "a", Slot: 1, Blocks: chain(2, 3), PrefillTokens: 9}, 0)
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 160}, 0))
+	err := l.Book(&load.Booking{ID: "a", Slot: 1, Blocks: chain(2, 3), PrefillTokens: 9}, 0)
 	require.ErrorIs(t, err, load.ErrDuplicateRequest)
 	require.Equal(t, load.Load{ActivePrefillTokens: 160, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
 	require.Equal(t, load.Load{}, l.Load(1))
@@ -130,7 +130,7 @@ func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
 	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound)
 	require.ErrorIs(t, l.PrefillComplete("a", 0), load.ErrRequestNotFound)
 
-	require.NoError(t, l.Book(load.Booking{ID: "", Blocks: chain(1, 2), PrefillTokens: 32}, 0), "the empty id is an id")
+	require.NoError(t, l.Book(&load.Booking{ID: "", Blocks: chain(1, 2), PrefillTokens: 32}, 0), "the empty id is an id")
 	require.NoError(t, l.Free("", 0), "free before prefill is complete")
 	require.Equal(t, load.Load{}, l.Load(0))
 	load.Check(t, l)
@@ -138,14 +138,14 @@ func TestUnknownRepeatedAndOutOfOrderCalls(t *testing.T) {
 
 func TestDuplicateNamesTheWorker(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Rank: worker.Rank{ID: math.MaxUint64, DPRank: 3}}, 0))
-	require.ErrorContains(t, l.Book(load.Booking{ID: "a"}, 0), `"a", on worker 18446744073709551615/3`)
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Rank: worker.Rank{ID: math.MaxUint64, DPRank: 3}}, 0))
+	require.ErrorContains(t, l.Book(&load.Booking{ID: "a"}, 0), `"a", on worker 18446744073709551615/3`)
 }
 
 // https://github.com/ai-dynamo/dynamo/pull/1895 https://github.com/ai-dynamo/dynamo/issues/3694
 func TestPrefillAndDecodeNumbersThroughALife(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 96}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Blocks: chain(1, 10), PrefillTokens: 96}, 0))
 	require.Equal(t, load.Load{ActivePrefillTokens: 96, ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
 	require.NoError(t, l.PrefillComplete("a", 0))
 	require.Equal(t, load.Load{ActiveBlocks: 10, ActiveRequests: 1}, l.Load(0))
@@ -157,7 +157,7 @@ func TestPrefillAndDecodeNumbersThroughALife(t *testing.T) {
 func TestProgressRenewsAndOrphansExpire(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 2 * second})
 	for _, id := range []string{"busy", "orphan"} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
 	}
 	require.NoError(t, l.PrefillComplete("busy", second))
 	require.Zero(t, l.Expire(2*second), "exactly the period is not over it")
@@ -176,7 +176,7 @@ func TestProgressRenewsAndOrphansExpire(t *testing.T) {
 func TestLateCallSucceedsOnce(t *testing.T) {
 	book := func(l *load.Ledger, ids ...string) {
 		for _, id := range ids {
-			require.NoError(t, l.Book(load.Booking{ID: id, Slot: 1, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
+			require.NoError(t, l.Book(&load.Booking{ID: id, Slot: 1, Blocks: chain(1, 4), PrefillTokens: 64}, 0))
 		}
 	}
 	lost := map[string]func(l *load.Ledger){
@@ -206,8 +206,8 @@ func TestLateCallSucceedsOnce(t *testing.T) {
 
 func TestDropSlotSparesOthers(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 0, Blocks: chain(1, 6), PrefillTokens: 5}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "b", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 7}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Slot: 0, Blocks: chain(1, 6), PrefillTokens: 5}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "b", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 7}, 0))
 	require.Equal(t, 1, l.DropSlot(1, 0))
 	require.Zero(t, l.DropSlot(9, 0))
 	require.Equal(t, []uint32{6, 0}, matched(l, 2, chain(1, 8)))
@@ -222,7 +222,7 @@ func TestOneCallEndsABoundedNumber(t *testing.T) {
 	fill := func(origin load.Origin) *load.Ledger {
 		l := load.New(load.Options{ExpiryNanos: 10, Ended: func(string, load.Placement, int64) { ended++ }})
 		for i := range n {
-			require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(i), Origin: origin}, 0))
+			require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint(i), Origin: origin}, 0))
 		}
 		ended = 0
 		return l
@@ -249,9 +249,9 @@ func TestOneCallEndsABoundedNumber(t *testing.T) {
 	parts(func() int { n, _ := l.DropOrigin(&d, 0); return n })
 	l = fill(7)
 	d = l.Departed(8, 0)
-	require.NoError(t, l.Book(load.Booking{ID: "other", Origin: 8}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "other", Origin: 8}, 0))
 	for i := range 20*load.MaxEnds - n {
-		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint("more", i)}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint("more", i)}, 0))
 	}
 	dropped, more := l.DropOrigin(&d, 0)
 	require.Equal(t, 1, dropped)
@@ -266,7 +266,7 @@ func TestWhatIsForgottenLateIsNotHeard(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 10})
 	load.SetMaxEnds(l, 2)
 	for _, id := range []string{"a", "b", "c"} {
-		require.NoError(t, l.Book(load.Booking{ID: id}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id}, 0))
 	}
 	require.Equal(t, 2, l.Expire(11))
 	require.Equal(t, 1, l.Expire(11))
@@ -280,7 +280,7 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 	const bound = 1 << 16
 	l := load.New(load.Options{})
 	for i := range 3 * bound {
-		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(i)}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint(i)}, 0))
 		l.DropSlot(0, 0)
 	}
 	load.Check(t, l)
@@ -295,8 +295,8 @@ func TestLongIDs(t *testing.T) {
 	l := load.New(load.Options{})
 	id := func(i int) string { return strings.Repeat(string(rune('a'+i)), size) }
 	for i := range 20 {
-		require.NoError(t, l.Book(load.Booking{ID: id(i)}, 0))
-		require.Less(t, len(l.Book(load.Booking{ID: id(i)}, 0).Error()), 1000)
+		require.NoError(t, l.Book(&load.Booking{ID: id(i)}, 0))
+		require.Less(t, len(l.Book(&load.Booking{ID: id(i)}, 0).Error()), 1000)
 		require.Equal(t, 1, l.DropSlot(0, 0))
 		load.Check(t, l)
 	}
@@ -307,7 +307,7 @@ func TestLongIDs(t *testing.T) {
 	for i := range 16 {
 		require.NoError(t, l.Free(id(4+i), 0))
 	}
-	require.NoError(t, l.Book(load.Booking{ID: strings.Repeat(id(0), 17)}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: strings.Repeat(id(0), 17)}, 0))
 	require.Equal(t, 1, l.DropSlot(0, 0))
 	require.Zero(t, load.Remembered(l), "it alone is too long")
 	load.Check(t, l)
@@ -315,7 +315,7 @@ func TestLongIDs(t *testing.T) {
 
 func TestBookRefusesWhatDoesNotFit(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
 	for name, b := range map[string]load.Booking{
 		"slot 1048576": {Slot: load.MaxSlots},
 		"-1 private":   {Private: -1},
@@ -324,24 +324,24 @@ func TestBookRefusesWhatDoesNotFit(t *testing.T) {
 		"prefill":      {PrefillTokens: 1<<52 + 1},
 	} {
 		b.ID = "b"
-		err := l.Book(b, 0)
+		err := l.Book(&b, 0)
 		require.ErrorIs(t, err, load.ErrInvalid, name)
 		require.ErrorContains(t, err, name)
 		require.ErrorIs(t, l.Free("b", 0), load.ErrRequestNotFound)
 	}
-	require.NoError(t, l.Book(load.Booking{ID: "b", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "b", Private: 1 << 31, PrefillTokens: 1 << 52}, 0))
 	require.ErrorIs(t, l.AddOutputBlocks("b", 1, nil, 0), load.ErrInvalid)
 	require.Equal(t, load.Load{ActivePrefillTokens: 1 << 53, ActiveBlocks: 1 << 32, ActiveRequests: 2}, l.Load(0))
 }
 
 func TestTimeAtTheEdges(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "early", PrefillTokens: 10, PrefillModeled: true, PrefillNanos: 1}, math.MinInt64))
+	require.NoError(t, l.Book(&load.Booking{ID: "early", PrefillTokens: 10, PrefillModeled: true, PrefillNanos: 1}, math.MinInt64))
 	require.EqualValues(t, 10, l.Load(0).ActivePrefillTokens)
-	require.NoError(t, l.Book(load.Booking{ID: "late"}, math.MaxInt64))
+	require.NoError(t, l.Book(&load.Booking{ID: "late"}, math.MaxInt64))
 	require.Zero(t, l.Load(0).ActivePrefillTokens, "all of time has passed")
 	require.NoError(t, l.PrefillComplete("late", 0))
-	require.NoError(t, l.Book(load.Booking{ID: "later"}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "later"}, 0))
 	require.Equal(t, 1, l.Expire(0), "a clock that goes back stands still: early has expired")
 	require.NoError(t, l.Free("early", math.MaxInt64))
 	require.NoError(t, l.Free("late", math.MaxInt64))
@@ -371,7 +371,7 @@ func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
 		for range n {
 			now, slot := int64(next)*1000, worker.Slot(next%7)
 			prompt[255] = block.Hash(next)
-			_ = l.Book(load.Booking{ID: ids[next], Slot: slot, Blocks: prompt, PrefillTokens: 96, PrefillModeled: next%2 == 0, PrefillNanos: 5000}, now)
+			_ = l.Book(&load.Booking{ID: ids[next], Slot: slot, Blocks: prompt, PrefillTokens: 96, PrefillModeled: next%2 == 0, PrefillNanos: 5000}, now)
 			if done := next - 10; done >= 0 {
 				_ = l.PrefillComplete(ids[done], now)
 				_ = l.AddOutputBlocks(ids[done], 1, &half, now)
@@ -394,7 +394,7 @@ func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
 func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
 	const depth, perEdge = 1000, 32
 	book := func(l *load.Ledger, d int) {
-		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(d), Blocks: append(chain(1, d), 7)}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint(d), Blocks: append(chain(1, d), 7)}, 0))
 	}
 	free := func(l *load.Ledger, d int) { require.NoError(t, l.Free(fmt.Sprint(d), 0)) }
 	for name, branch := range map[string]func(l *load.Ledger){
@@ -421,7 +421,7 @@ func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
 		},
 	} {
 		l := load.New(load.Options{})
-		require.NoError(t, l.Book(load.Booking{ID: "keep", Blocks: chain(1, depth)}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: "keep", Blocks: chain(1, depth)}, 0))
 		branch(l)
 		require.LessOrEqual(t, load.Edges(l), 1+depth/perEdge, name)
 		require.Equal(t, []uint32{depth}, matched(l, 1, chain(1, depth)))
@@ -438,7 +438,7 @@ func filled(slots, perSlot, blocks int) *load.Ledger {
 			copy(p[blocks/3:], chain(uint64(2+s), blocks))
 			copy(p[blocks*2/3:], chain(uint64(10_000+s*perSlot+r), blocks))
 			id := fmt.Sprintf("%d-%d", s, r)
-			if err := l.Book(load.Booking{ID: id, Slot: worker.Slot(s), Blocks: p, PrefillTokens: 100}, 0); err != nil {
+			if err := l.Book(&load.Booking{ID: id, Slot: worker.Slot(s), Blocks: p, PrefillTokens: 100}, 0); err != nil {
 				panic(err)
 			}
 		}
@@ -458,7 +458,7 @@ func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 		if i == 2 {
 			b.Origin = 7
 		}
-		require.NoError(t, l.Book(b, 0))
+		require.NoError(t, l.Book(&b, 0))
 	}
 	require.NoError(t, l.PrefillComplete("freed", 1))
 	require.Empty(t, ended)
@@ -474,17 +474,17 @@ func TestEndedHearsOfEveryEndOnce(t *testing.T) {
 func TestBookingAfterAQueryThatIsOutOfDate(t *testing.T) {
 	for name, meanwhile := range map[string]func(l *load.Ledger) error{
 		"another was booked": func(l *load.Ledger) error {
-			return l.Book(load.Booking{ID: "new", Blocks: append(chain(1, 6), 7, 7)}, 0)
+			return l.Book(&load.Booking{ID: "new", Blocks: append(chain(1, 6), 7, 7)}, 0)
 		},
-		"one was cut": func(l *load.Ledger) error { return l.Book(load.Booking{ID: "new", Blocks: chain(1, 2)}, 0) },
+		"one was cut": func(l *load.Ledger) error { return l.Book(&load.Booking{ID: "new", Blocks: chain(1, 2)}, 0) },
 		"one ended":   func(l *load.Ledger) error { return l.Free("old", 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := load.New(load.Options{})
-			require.NoError(t, l.Book(load.Booking{ID: "old", Blocks: chain(1, 4)}, 0))
+			require.NoError(t, l.Book(&load.Booking{ID: "old", Blocks: chain(1, 4)}, 0))
 			require.Equal(t, []uint32{4}, matched(l, 1, chain(1, 8)))
 			require.NoError(t, meanwhile(l))
-			require.NoError(t, l.Book(load.Booking{ID: "asked", Blocks: chain(1, 8), Walked: true}, 0))
+			require.NoError(t, l.Book(&load.Booking{ID: "asked", Blocks: chain(1, 8), Walked: true}, 0))
 			load.Check(t, l)
 			require.Equal(t, []uint32{8}, matched(l, 1, chain(1, 8)))
 			require.EqualValues(t, name == "another was booked", l.Load(0).ActiveBlocks == 10, "the two that are its own, and eight")
@@ -495,9 +495,9 @@ func TestBookingAfterAQueryThatIsOutOfDate(t *testing.T) {
 // An id that expired and is booked again is the new request's: when that is freed nothing is owed for the old one.
 func TestIDThatIsBookedAgainIsOwedNothing(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 10})
-	require.NoError(t, l.Book(load.Booking{ID: "a"}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a"}, 0))
 	require.Equal(t, 1, l.Expire(11))
-	require.NoError(t, l.Book(load.Booking{ID: "a"}, 12))
+	require.NoError(t, l.Book(&load.Booking{ID: "a"}, 12))
 	require.NoError(t, l.Free("a", 13))
 	require.ErrorIs(t, l.Free("a", 14), load.ErrRequestNotFound)
 }
@@ -506,7 +506,7 @@ func TestIDThatIsBookedAgainIsOwedNothing(t *testing.T) {
 func TestEdgesOfQueries(t *testing.T) {
 	l := load.New(load.Options{})
 	for slot := range worker.Slot(3) {
-		require.NoError(t, l.Book(load.Booking{ID: fmt.Sprint(slot), Slot: slot, Blocks: chain(1, 8)}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint(slot), Slot: slot, Blocks: chain(1, 8)}, 0))
 	}
 	for n := range 4 {
 		got := matched(l, n, chain(1, 8))
@@ -515,7 +515,7 @@ func TestEdgesOfQueries(t *testing.T) {
 			require.EqualValues(t, 8, depth)
 		}
 	}
-	require.NoError(t, l.Book(load.Booking{ID: "shorter", Slot: 4, Blocks: chain(1, 4), Walked: true}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "shorter", Slot: 4, Blocks: chain(1, 4), Walked: true}, 0))
 	require.EqualValues(t, 4, l.Load(4).ActiveBlocks)
 	load.Check(t, l)
 }

@@ -15,9 +15,9 @@ const here, there, elsewhere = load.Origin(0), load.Origin(77), load.Origin(78)
 func TestTheFirstOwnerKeepsARequest(t *testing.T) {
 	l := load.New(load.Options{})
 	rank := worker.Rank{ID: 9, DPRank: 1}
-	require.NoError(t, l.Book(load.Booking{ID: "a", Slot: 1, Rank: rank, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Slot: 1, Rank: rank, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
 	for _, origin := range []load.Origin{here, there, elsewhere} {
-		err := l.Book(load.Booking{ID: "a", Slot: 2, Origin: origin, Blocks: chain(2, 9), PrefillTokens: 99}, 0)
+		err := l.Book(&load.Booking{ID: "a", Slot: 2, Origin: origin, Blocks: chain(2, 9), PrefillTokens: 99}, 0)
 		require.ErrorIs(t, err, load.ErrDuplicateRequest)
 	}
 	place, ok := l.Placed("a")
@@ -31,8 +31,8 @@ func TestTheFirstOwnerKeepsARequest(t *testing.T) {
 
 func TestRemoteCallsActOnlyOnWhatTheTellerPlacedThere(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "own", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "theirs", Slot: 1, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "own", Slot: 1, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "theirs", Slot: 1, Origin: there, Blocks: chain(1, 4), PrefillTokens: 8}, 0))
 	for _, id := range []string{"own", "theirs", "nobody's"} {
 		require.False(t, l.RemotePrefillComplete(id, 2, there, 0))
 		require.False(t, l.RemoteFree(id, 2, there, 0))
@@ -56,7 +56,7 @@ func TestRemoteCallsActOnlyOnWhatTheTellerPlacedThere(t *testing.T) {
 
 func TestARequestOfAnotherRouterEndsThere(t *testing.T) {
 	l := load.New(load.Options{})
-	require.NoError(t, l.Book(load.Booking{ID: "a", Origin: there, PrefillTokens: 8}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "a", Origin: there, PrefillTokens: 8}, 0))
 	require.ErrorIs(t, l.PrefillComplete("a", 0), load.ErrRequestNotFound)
 	require.ErrorIs(t, l.AddOutputBlocks("a", 1, nil, 0), load.ErrRequestNotFound)
 	require.ErrorIs(t, l.Free("a", 0), load.ErrRequestNotFound)
@@ -66,7 +66,7 @@ func TestARequestOfAnotherRouterEndsThere(t *testing.T) {
 func TestTheRequestsOfARouterThatDiedGo(t *testing.T) {
 	l := load.New(load.Options{})
 	for id, origin := range map[string]load.Origin{"own": here, "a": there, "b": there, "c": elsewhere} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Origin: origin, Blocks: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Origin: origin, Blocks: chain(uint64(origin), 4), PrefillTokens: 1}, 0))
 	}
 	require.Equal(t, 2, dropOrigin(t, l, there, 0))
 	require.Equal(t, 0, dropOrigin(t, l, there, 0))
@@ -81,14 +81,14 @@ func TestARouterThatIsBackKeepsWhatItPlacesThen(t *testing.T) {
 	l := load.New(load.Options{})
 	load.SetMaxEnds(l, 2)
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Origin: there}, 0))
 	}
 	gone := l.Departed(there, 5)
 	n, more := l.DropOrigin(&gone, 5)
 	require.Equal(t, 2, n)
 	require.True(t, more)
 	for _, id := range []string{"a", "b", "f"} { // the first two take the places of what has ended
-		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 6))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Origin: there}, 6))
 	}
 	for more {
 		n, more = l.DropOrigin(&gone, 7)
@@ -105,9 +105,9 @@ func TestARouterThatIsBackKeepsWhatItPlacesThen(t *testing.T) {
 // not owed a late call here.
 func TestRequestsOfOtherRoutersExpireMuchLater(t *testing.T) {
 	l := load.New(load.Options{ExpiryNanos: 10 * second})
-	require.NoError(t, l.Book(load.Booking{ID: "silent", Origin: there}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "alive", Origin: there, PrefillTokens: 5}, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "own"}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "silent", Origin: there}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "alive", Origin: there, PrefillTokens: 5}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "own"}, 0))
 	at, ok := l.NextExpiry()
 	require.True(t, ok)
 	require.Equal(t, 10*second, at)
@@ -130,14 +130,14 @@ func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
 	l := load.New(load.Options{})
 	load.SetMaxRemote(l, 2)
 	for _, id := range []string{"a", "b"} {
-		require.NoError(t, l.Book(load.Booking{ID: id, Origin: there}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: id, Origin: there}, 0))
 	}
-	err := l.Book(load.Booking{ID: "c", Origin: elsewhere, Blocks: chain(1, 3)}, 0)
+	err := l.Book(&load.Booking{ID: "c", Origin: elsewhere, Blocks: chain(1, 3)}, 0)
 	require.ErrorIs(t, err, load.ErrInvalid)
 	require.ErrorContains(t, err, `"c"`)
-	require.NoError(t, l.Book(load.Booking{ID: "c"}, 0), "own requests have no bound")
+	require.NoError(t, l.Book(&load.Booking{ID: "c"}, 0), "own requests have no bound")
 	require.True(t, l.RemoteFree("a", 0, there, 0))
-	require.NoError(t, l.Book(load.Booking{ID: "d", Origin: elsewhere}, 0))
+	require.NoError(t, l.Book(&load.Booking{ID: "d", Origin: elsewhere}, 0))
 	load.Check(t, l)
 }
 
@@ -145,7 +145,7 @@ func TestOtherRoutersBookNoMoreThanABound(t *testing.T) {
 func TestAnEndlessPeriod(t *testing.T) {
 	for _, period := range []int64{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64/10 + 1} {
 		l := load.New(load.Options{ExpiryNanos: period})
-		require.NoError(t, l.Book(load.Booking{ID: "a", Origin: there}, 0))
+		require.NoError(t, l.Book(&load.Booking{ID: "a", Origin: there}, 0))
 		require.Zero(t, l.Expire(1))
 		require.Zero(t, l.Expire(math.MaxInt64))
 		require.EqualValues(t, 1, l.Load(0).ActiveRequests)

@@ -57,7 +57,7 @@ func (r *router) place(id string, slot worker.Slot, seqs []block.SequenceHash, t
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := load.Booking{ID: id, Slot: slot, Rank: rank(slot), Blocks: names(seqs), PrefillTokens: tokens}
-	err := r.ledger.Book(b, r.now)
+	err := r.ledger.Book(&b, r.now)
 	if err == nil {
 		r.mine[id] = b
 		r.placed = append(r.placed, id)
@@ -103,7 +103,7 @@ func (r *router) Apply(events []wire.SequenceEvent) {
 		}
 		switch e.Kind {
 		case wire.SequenceAdded:
-			_ = r.ledger.Book(load.Booking{
+			_ = r.ledger.Book(&load.Booking{
 				ID: e.RequestID, Slot: slot, Rank: e.Worker, Blocks: names(e.Sequences), PrefillTokens: int(e.PrefillTokens),
 				Origin: load.Origin(e.RouterID),
 			}, r.now)
@@ -200,7 +200,7 @@ func TestReplicasAgree(t *testing.T) {
 			for _, r := range routers {
 				for _, id := range r.placed {
 					if b, ok := r.mine[id]; ok {
-						require.NoError(t, all.Book(b, 0))
+						require.NoError(t, all.Book(&b, 0))
 					}
 				}
 			}

@@ -10,35 +10,36 @@ import (
 // take a fiftieth of a decision.
 const timedEvery = 16
 
-// stopwatch measures the phases of some decisions. Zero times are not measured.
+// stopwatch measures the phases of some decisions.
 type stopwatch struct {
 	calls                  uint
-	begun, hashed, matched time.Time
+	runs                   bool  // this one is measured
+	begun, hashed, matched int64 // nanoseconds since loaded
 }
+
+var loaded = time.Now()
 
 // start begins a decision.
 func (w *stopwatch) start() {
-	w.begun = time.Time{}
-	if w.calls++; w.calls%timedEvery == 0 {
-		w.begun = time.Now()
-	}
+	w.calls++
+	w.runs = w.calls%timedEvery == 0
+	w.begun = w.lap()
 }
 
-// lap gives the time for a measured decision.
-func (w *stopwatch) lap() (at time.Time) {
-	if !w.begun.IsZero() {
-		at = time.Now()
+// lap gives the time of a measured decision.
+func (w *stopwatch) lap() int64 {
+	if !w.runs {
+		return 0
 	}
-	return at
+	return time.Since(loaded).Nanoseconds()
 }
 
 // count counts a decision that has just been made, or has failed. r.mu is held.
 func (r *Router) count(s *scratch, q *Request, cached int64, err error) {
 	d := tally.Decision{Booked: q.Book, PromptTokens: s.isl, CachedTokens: int(cached)}
-	if w := &s.watch; !w.begun.IsZero() {
-		end := time.Now()
-		d.Hashing, d.Matching = w.hashed.Sub(w.begun).Nanoseconds(), w.matched.Sub(w.hashed).Nanoseconds()
-		d.Scheduling, d.Total = end.Sub(w.matched).Nanoseconds(), end.Sub(w.begun).Nanoseconds()
+	if w := &s.watch; w.runs {
+		end := w.lap()
+		d.Hashing, d.Matching, d.Scheduling, d.Total = w.hashed-w.begun, w.matched-w.hashed, end-w.matched, end-w.begun
 	}
 	r.decisions.Count(&d, err)
 }

@@ -73,14 +73,19 @@ func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 // match finds what is held of a prompt, and leaves r.mu locked.
 func (r *Router) match(s *scratch, p *Prompt) {
 	s.watch.start()
-	id := &s.identity
-	*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
+	var id *block.Identity // that of most prompts
+	if p.LoRAName != "" || p.CacheNamespace != "" || len(p.MM) > 0 {
+		id = &s.identity
+		*id = block.Identity{LoRAName: p.LoRAName, CacheSalt: p.CacheNamespace, MM: p.MM}
+	}
 	if s.sequences = s.sequences[:0]; r.sequenced.Load() {
 		s.hashes, s.sequences = block.Both(s.hashes[:0], s.sequences, p.Tokens, r.blockSize, id)
 	} else {
 		s.hashes = block.Hashes(s.hashes[:0], p.Tokens, r.blockSize, id)
 	}
-	*id = block.Identity{}
+	if id != nil {
+		*id = block.Identity{} // it was borrowed
+	}
 	s.watch.hashed = s.watch.lap()
 	s.isl = len(p.Tokens)
 	for {
@@ -161,8 +166,9 @@ func (r *Router) terms(o *schedule.Overrides) terms {
 
 // check refuses what would make the decision meaningless.
 func (q *Request) check() error {
-	if err := errors.Join(q.Overrides.Validate(), q.Constraints.Validate(), checkShared(q.Shared)); err != nil {
-		return err
+	overrides, constraints, shared := q.Overrides.Validate(), q.Constraints.Validate(), checkShared(q.Shared)
+	if overrides != nil || constraints != nil || shared != nil { // Join costs something without errors too
+		return errors.Join(overrides, constraints, shared)
 	}
 	if err := affinity.CheckID(q.SessionID); err != nil {
 		return fmt.Errorf("%w: session_id: %w", ErrInvalidArgument, err)
@@ -318,7 +324,7 @@ func (r *Router) book(s *scratch, q *Request, t *terms, k *rank) error {
 	default:
 		b.Private = len(s.hashes)
 	}
-	if err := r.ledger.Book(b, s.now); err != nil {
+	if err := r.ledger.Book(&b, s.now); err != nil {
 		return named(err)
 	}
 	err := r.bind(q, k)

@@ -198,7 +198,7 @@ func (r *Router) hear(e *wire.SequenceEvent) {
 			b.PrefillTokens = int(min(e.PrefillTokens, math.MaxInt32))
 			b.PrefillModeled, b.PrefillNanos = e.HasDuration && b.PrefillTokens > 0, e.PrefillDuration.Nanoseconds()
 		}
-		_ = r.ledger.Book(b, now)
+		_ = r.ledger.Book(&b, now)
 	case wire.SequencePrefilled:
 		r.freed(e.Worker)
 		r.ledger.RemotePrefillComplete(e.RequestID, slot, load.Origin(e.RouterID), now)

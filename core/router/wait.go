@@ -409,7 +409,7 @@ func (r *Router) serve(left *effort) {
 // admit decides a request that waited. r.mu is held.
 func (r *Router) admit(s *scratch, tk *Ticket, class *queue.Class) {
 	s.hashes, s.sequences, s.isl = append(s.hashes[:0], tk.hashes...), append(s.sequences[:0], tk.seqs...), tk.isl
-	s.watch.begun = time.Time{} // it waited: its phases are not measured
+	s.watch.runs = false // it waited: its phases are not measured
 	s.now = r.now()
 	r.matchBlocks(s)
 	r.gather(s)

@@ -65,7 +65,7 @@ func (f *fleetSim) ask(prompt []block.Hash) {
 	for _, h := range prompt {
 		f.held[at][h] = true
 	}
-	_ = f.ledger.Book(load.Booking{ID: fmt.Sprint(f.requests), Slot: worker.Slot(at), Blocks: prompt, PrefillTokens: 16 * (len(prompt) - hit)}, 0)
+	_ = f.ledger.Book(&load.Booking{ID: fmt.Sprint(f.requests), Slot: worker.Slot(at), Blocks: prompt, PrefillTokens: 16 * (len(prompt) - hit)}, 0)
 	_ = f.ledger.PrefillComplete(fmt.Sprint(f.requests-f.inFlight/2), 0)
 	_ = f.ledger.Free(fmt.Sprint(f.requests-f.inFlight), 0)
 	f.requests++
