@@ -16,6 +16,7 @@ import (
 	"github.com/dynamo-go/dynamo-go/core/event"
 	"github.com/dynamo-go/dynamo-go/core/feed"
 	"github.com/dynamo-go/dynamo-go/core/index"
+	"github.com/dynamo-go/dynamo-go/core/internal/ticks"
 	"github.com/dynamo-go/dynamo-go/core/load"
 	"github.com/dynamo-go/dynamo-go/core/queue"
 	"github.com/dynamo-go/dynamo-go/core/replica"
@@ -161,11 +162,10 @@ func New(blockSize int, config Config, options Options) (*Router, error) {
 	return r, nil
 }
 
-// since gives nanoseconds from now on. Without a clock it asks only the monotonic one: time.Now asks for the date besides.
+// since gives nanoseconds from now on.
 func since(clock func() time.Time) func() int64 {
 	if clock == nil {
-		start := time.Now()
-		return func() int64 { return time.Since(start).Nanoseconds() }
+		return ticks.New().Now
 	}
 	start := clock()
 	return func() int64 { return clock().Sub(start).Nanoseconds() }
