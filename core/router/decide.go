@@ -52,8 +52,9 @@ type scratch struct {
 	home        schedule.Home
 }
 
-// tokensAhead is how many bytes of a prompt are asked for before anything else is done: about as many lines as a processor waits for at a time.
-const tokensAhead = 1 << 10
+// tokensAhead is how many bytes of a prompt are asked for before anything else is done: a few more lines than a processor waits for at a time, since
+// some have come before the hashing begins, which goes on asking.
+const tokensAhead = 2 << 10
 
 // see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
 func (r *Router) see(p *Prompt, body func(s *scratch) error) error {

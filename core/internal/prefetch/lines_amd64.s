@@ -21,7 +21,7 @@ TEXT ·run(SB), NOSPLIT, $0-16
 	MOVQ n+8(FP), CX
 
 next:
-	PREFETCHT0 (SI)
+	PREFETCHNTA (SI)
 	ADDQ       $64, SI
 	DECQ       CX
 	JNZ        next

@@ -20,7 +20,7 @@ TEXT ·run(SB), NOSPLIT, $0-16
 	MOVD n+8(FP), R1
 
 next:
-	PRFM (R0), PLDL1KEEP
+	PRFM (R0), PLDL1STRM
 	ADD  $64, R0
 	SUBS $1, R1
 	BNE  next

@@ -14,7 +14,8 @@ func Lines(addresses []uintptr) {
 // lineBytes is the size of a cache line on the processors that have run and lines.
 const lineBytes = 64
 
-// Head asks for the beginning of an array that is read from there on soon, at most so many bytes: what reads on sees to the rest itself.
+// Head asks for the beginning of an array that is read once from there on, and soon, at most so many bytes: what reads on sees to the rest itself.
+// The lines are not kept at the cost of what is looked at again.
 func Head[T any](array []T, most int) {
 	if n := min(len(array)*int(unsafe.Sizeof(*new(T))), most) / lineBytes; n > 0 {
 		run(unsafe.Pointer(unsafe.SliceData(array)), n)
