@@ -96,7 +96,7 @@ func (t *tree) find(slot worker.Slot, from runID, seqs []block.SequenceHash) pla
 			break
 		}
 		held := t.at(id).blocks()
-		n := commonPrefix(held, seqs[at.depth:])
+		n := block.Common(held, seqs[at.depth:])
 		at = place{id, n, at.depth + n}
 		if n < len(held) {
 			break
@@ -114,21 +114,13 @@ func (t *tree) living(slot worker.Slot, seqs []block.SequenceHash, now int64) in
 			break
 		}
 		held := t.at(at).blocks()
-		n := commonPrefix(held, seqs[depth:])
+		n := block.Common(held, seqs[depth:])
 		depth += n
 		if n < len(held) {
 			break
 		}
 	}
 	return depth
-}
-
-// commonPrefix counts the leading hashes that are equal.
-func commonPrefix(a, b []block.SequenceHash) int {
-	i := 0
-	for n := min(len(a), len(b)); i < n && a[i] == b[i]; i++ {
-	}
-	return i
 }
 
 // runsOf tells how many runs so many new blocks take.

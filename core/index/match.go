@@ -3,7 +3,6 @@ package index
 import (
 	"math/bits"
 	"slices"
-	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
 	"github.com/dynamo-go/dynamo-go/core/worker"
@@ -145,7 +144,7 @@ func (t *trail) extent() uint32 {
 	n := min(int(p.n), len(t.q.Hashes)-t.depth)
 	hashes, want := t.a.hashes()[:n], t.q.Hashes[t.depth:t.depth+n]
 	if t.q.Sequences == nil {
-		return uint32(common(hashes, want, 1))
+		return uint32(1 + block.Common(hashes[1:], want[1:]))
 	}
 	seqs := t.q.Sequences[t.depth : t.depth+n]
 	if n == int(p.n) && seqs[n-1] == p.tail {
@@ -164,36 +163,6 @@ func (t *trail) extent() uint32 {
 	for end := min(n+unitBlocks-1, len(want)); n < end && hashes[n] == want[n]; n++ {
 	}
 	return uint32(n)
-}
-
-// common counts the leading blocks that two runs of one length share, of which the first n are known to be. Memory is compared by
-// the runtime, which stops at the first difference and does not tell where it is.
-func common(a, b []block.Hash, n int) int {
-	if equal(a[n:], b[n:]) {
-		return len(a)
-	}
-	step := 64
-	for end := min(n+step, len(a)); equal(a[n:end], b[n:end]); end = min(n+step, len(a)) { // forwards in growing steps
-		n, step = end, step*4
-	}
-	for end := min(n+step, len(a)); end-n > unitBlocks; { // the first difference is in [n,end)
-		if m := int(uint(n+end) / 2); equal(a[n:m], b[n:m]) {
-			n = m
-		} else {
-			end = m
-		}
-	}
-	for n < len(a) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// equal compares two runs of one length, as strings: the runtime compares those 32 bytes at a time.
-func equal(a, b []block.Hash) bool { return text(a) == text(b) }
-
-func text(h []block.Hash) string {
-	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(h))), len(h)*8)
 }
 
 // fill makes active the set.

@@ -3,7 +3,6 @@ package load
 import (
 	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"unsafe"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -123,7 +122,7 @@ func (t *tree) walk(seq []block.Hash) {
 			return
 		}
 		run := t.nodes[child].hashes
-		n := commonPrefix(run, seq[w.depth:])
+		n := block.Common(run, seq[w.depth:])
 		w.nodes = append(w.nodes, child)
 		w.depth += n
 		if n < len(run) {
@@ -229,24 +228,4 @@ func findHolder(holders []holder, slot worker.Slot) (int, bool) {
 		}
 	}
 	return lo, lo < len(holders) && holders[lo].slot == slot
-}
-
-// commonPrefix counts the leading hashes that are equal. Runs are compared at memory speed: as a whole, because mostly all of it
-// is common, and then by parts.
-func commonPrefix(a, b []block.Hash) int {
-	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	if slices.Equal(a, b) {
-		return n
-	}
-	i := 0
-	for step := n / 2; step > 8; step /= 2 { // what is before i is common; not all of the next 2*step+1 is
-		if slices.Equal(a[i:i+step], b[i:i+step]) {
-			i += step
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
 }
