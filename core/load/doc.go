@@ -33,7 +33,7 @@
 // not go back. Queries answer as of then. Once warm nothing allocates; Loads is an array by slot that is read in place.
 //
 // Structure: a radix tree over block hashes whose edges hold runs of hashes, shared by all slots; each edge lists its
-// holders as (slot, requests, weight), and a request keeps only the node where its prompt ends. There is no table per
+// holders as (slot, requests, weight), the only one of an edge in place, and a request keeps only the node where its prompt ends. There is no table per
 // block: booking 256 blocks of which 250 are shared costs the walk and one edge of six. The tree compares whole runs and
 // trusts no hash, so arbitrary hashes are counted right. Requests are linked by deadline, by slot and, while they prefill,
 // in order. The numbers are those of Dynamo 1.6.1's active sequences, but for decay, which is exact where Dynamo's floating

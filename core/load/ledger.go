@@ -260,6 +260,15 @@ func (l *Ledger) NextExpiry() (at int64, ok bool) {
 // take some 10 ms in long prompts, and 50 ms in prompts of ten blocks, so it is for a router that begins.
 func (l *Ledger) Chain() { l.tree.chain() }
 
+// Expect asks for what Matched looks at first, for a caller that has something else to do before.
+func (l *Ledger) Expect(blocks []block.Hash) {
+	if len(blocks) > 0 {
+		heads := &l.tree.heads
+		at := [...]uintptr{uintptr(unsafe.Pointer(&heads.cells[heads.home(l.tree.hash(root, blocks[0]))]))}
+		prefetch.Lines(at[:])
+	}
+}
+
 // Matched fills dst, by slot, with the length of the longest prefix of blocks that requests of the slot hold. Slots beyond
 // len(dst) are left out.
 func (l *Ledger) Matched(dst []uint32, blocks []block.Hash) {

@@ -103,6 +103,8 @@ func (r *Router) match(s *scratch, p *Prompt) {
 
 // gather lays out by slot what was matched, what active requests share, and what the ranks are busy with at s.now. r.mu is held.
 func (r *Router) gather(s *scratch) {
+	r.name(s)
+	r.ledger.Expect(s.names)
 	r.ledger.Expire(s.now)
 	slots := r.table.Cap()
 	r.ledger.Reserve(slots)
@@ -116,7 +118,6 @@ func (r *Router) gather(s *scratch) {
 	for _, o := range s.overlaps[s.held:] {
 		s.device[o.Slot] = max(s.device[o.Slot], o.Depth)
 	}
-	r.name(s)
 	r.ledger.Matched(s.active, s.names)
 	s.view = schedule.View{Slots: slots, Loads: r.ledger.Loads(), Device: s.device, Active: s.active}
 	r.gatherTiers(s, slots)
