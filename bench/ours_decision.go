@@ -2,6 +2,8 @@ package main
 
 import (
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
@@ -131,9 +133,9 @@ type requests struct {
 	router  *router.Router
 	prompts *workload.Decision
 	live    []string // a ring, as the peer's queue is one: the request that ends next is at next%len(live), if one is there
-	count   int      // requests of a sample
+	count   int      // requests of a round, whose prompts are made before; a sample is a tenth of them
 	next    int
-	room    [][]block.Token // of the prompts of a sample, the same ones each time: else most of the garbage that the collector sees to were the bench's
+	room    [][]block.Token // of the prompts of a round, the same ones each time: else most of the garbage that the collector sees to were the bench's
 }
 
 func newRequests(n int) *requests {
@@ -162,23 +164,25 @@ func newRequests(n int) *requests {
 }
 
 func (q *requests) measure() map[string][]float64 {
-	samples := make([]float64, 12)
-	for i := range samples {
-		samples[i] = q.serve(q.count)
+	var samples []float64
+	for range 12 {
+		samples = append(samples, q.serve(q.count)...)
 	}
 	return one(samples...)
 }
 
-// serve runs the life of n requests in the router, and that of the oldest ends with each: CPU time a request.
-func (q *requests) serve(n int) float64 {
+// serve runs the life of n requests in the router, and that of the oldest ends with each: CPU time a request, a tenth of a round a sample.
+func (q *requests) serve(n int) (samples []float64) {
 	q.room = append(q.room, make([][]block.Token, max(0, n-len(q.room)))...)
 	prompts := q.room[:n]
 	for i, room := range prompts {
 		prompts[i] = q.prompts.Prompt(room[:0])
 	}
+	runtime.GC()
 	request, id := router.Request{Book: true}, append(make([]byte, 0, 32), "request-"...)
-	return steady(func() {
-		for _, prompt := range prompts {
+	for some := range slices.Chunk(prompts, q.count/10) {
+		start := cpu()
+		for _, prompt := range some {
 			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
 			_, err := q.router.BestWorker(&request)
 			must(err)
@@ -190,5 +194,7 @@ func (q *requests) serve(n int) float64 {
 			*oldest = request.ID
 			q.next++
 		}
-	}) / float64(n)
+		samples = append(samples, (cpu()-start)/float64(len(some)))
+	}
+	return samples
 }

@@ -29,7 +29,7 @@ import (
 // Options are the parts of a Router a host may replace. The zero value is right for production.
 type Options struct {
 	Seed  *uint64          // makes ties and samples repeatable; nil seeds at random
-	Clock func() time.Time // nil is time.Now
+	Clock func() time.Time // nil is time.Now, which bookings and queues hear of at most 0.2 ms later (package ticks)
 
 	// RequestExpiry ends bookings that nobody frees, after this long without progress; 0 is 300 s.
 	RequestExpiry time.Duration

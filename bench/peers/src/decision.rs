@@ -186,7 +186,8 @@ fn router(n: u64) -> impl FnMut() -> Vec<f64> {
     let mut k = 0;
     let steady = n * 16;
     let count = (200_000 / n).clamp(300, 5000);
-    let mut serve = move |m: u64| {
+    let window = count as usize / 10;
+    let mut serve = move |m: u64| -> Vec<f64> {
         let _ = &keep; // the workers leave when it is dropped
         let prompts: Vec<Vec<u32>> = (0..m)
             .map(|i| {
@@ -196,48 +197,52 @@ fn router(n: u64) -> impl FnMut() -> Vec<f64> {
                 prompt
             })
             .collect();
-        let start = cpu();
-        runtime.block_on(async {
-            for prompt in &prompts {
-                let id = format!("request-{k}");
-                k += 1;
-                let hashes = compute_block_hash_for_seq(prompt, BLOCK_SIZE, BlockHashOptions::default());
-                let seqs = compute_seq_hash_for_block(&hashes);
-                let mut device = MatchDetails::new();
-                device.overlap_scores = index.find(&hashes);
-                let tiers = TieredMatchDetails { device, lower_tier: Default::default() };
-                let overlap = OverlapAnalysis::new(&config, BLOCK_SIZE, &tiers).signals();
-                let request = ScheduleRequest {
-                    mode: ScheduleMode::Tracked { request_id: id.clone() },
-                    token_seq: Some(seqs),
-                    block_hashes: None,
-                    isl_tokens: prompt.len(),
-                    lora_name: None,
-                    expected_output_tokens: Some(256),
-                    affinity_target: None,
-                    pinned_worker: None,
-                    allowed_worker_ids: None,
-                    routing_constraints: RoutingConstraints::default(),
-                    router_config_override: None,
-                    priority_jump: 0.0,
-                    strict_priority: 0,
-                    policy_class: None,
-                    session_context: None,
-                    overlap,
-                    kv_transfer_candidates: None,
-                    retain_kv_transfer_chain: false,
-                    shared_cache_hits: None,
-                };
-                black_box(scheduler.schedule_request(request).await.unwrap());
-                scheduler.mark_prefill_completed(&id).await.unwrap();
-                live.push_back(id);
-                if live.len() > steady as usize {
-                    scheduler.free(&live.pop_front().unwrap()).await.unwrap();
+        let mut samples = vec![];
+        for some in prompts.chunks(window) {
+            let start = cpu();
+            runtime.block_on(async {
+                for prompt in some {
+                    let id = format!("request-{k}");
+                    k += 1;
+                    let hashes = compute_block_hash_for_seq(prompt, BLOCK_SIZE, BlockHashOptions::default());
+                    let seqs = compute_seq_hash_for_block(&hashes);
+                    let mut device = MatchDetails::new();
+                    device.overlap_scores = index.find(&hashes);
+                    let tiers = TieredMatchDetails { device, lower_tier: Default::default() };
+                    let overlap = OverlapAnalysis::new(&config, BLOCK_SIZE, &tiers).signals();
+                    let request = ScheduleRequest {
+                        mode: ScheduleMode::Tracked { request_id: id.clone() },
+                        token_seq: Some(seqs),
+                        block_hashes: None,
+                        isl_tokens: prompt.len(),
+                        lora_name: None,
+                        expected_output_tokens: Some(256),
+                        affinity_target: None,
+                        pinned_worker: None,
+                        allowed_worker_ids: None,
+                        routing_constraints: RoutingConstraints::default(),
+                        router_config_override: None,
+                        priority_jump: 0.0,
+                        strict_priority: 0,
+                        policy_class: None,
+                        session_context: None,
+                        overlap,
+                        kv_transfer_candidates: None,
+                        retain_kv_transfer_chain: false,
+                        shared_cache_hits: None,
+                    };
+                    black_box(scheduler.schedule_request(request).await.unwrap());
+                    scheduler.mark_prefill_completed(&id).await.unwrap();
+                    live.push_back(id);
+                    if live.len() > steady as usize {
+                        scheduler.free(&live.pop_front().unwrap()).await.unwrap();
+                    }
                 }
-            }
-        });
-        (cpu() - start) / m as f64
+            });
+            samples.push((cpu() - start) / some.len() as f64);
+        }
+        samples
     };
     serve(steady);
-    move || (0..12).map(|_| serve(count)).collect()
+    move || (0..12).flat_map(|_| serve(count)).collect()
 }
