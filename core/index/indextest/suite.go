@@ -27,6 +27,7 @@ func Run(t *testing.T, factory Factory, check func(index.Index) error) {
 		{"a query of one length for both hashes", shortQuery},
 		{"a block is known by what precedes it", sameContentElsewhere},
 		{"hole hides and refill brings back", hole},
+		{"what hung on a block that comes back is found", orphans},
 		{"references counted", counted},
 		{"references set", set},
 		{"several names of a block", aliases},
@@ -138,6 +139,22 @@ func hole(t *testing.T, x index.Index) {
 	require.Equal(t, index.Applied{Stored: 1}, apply(t, x, 1, below(4, chain(5))))
 	apply(t, x, 1, chain(1))
 	require.Equal(t, map[worker.Slot]int{0: 4, 1: 5}, match(t, x, asked(1, 2, 3, 4, 5)))
+}
+
+// A branch outlives the blocks it hangs on. They come back alone, for a holder who has the branch, and for one who has not.
+func orphans(t *testing.T, x index.Index) {
+	for slot := range worker.Slot(2) {
+		apply(t, x, slot, chain(1, 2, 3))
+		apply(t, x, slot, below(2, chain(4, 5)))
+	}
+	for slot := range worker.Slot(2) {
+		require.Equal(t, index.Applied{Removed: 3}, apply(t, x, slot, removed(3, 2, 1)))
+	}
+	require.Equal(t, none(), match(t, x, asked(1, 2, 4, 5)))
+	apply(t, x, 2, chain(1, 2))
+	require.Equal(t, map[worker.Slot]int{2: 2}, match(t, x, asked(1, 2, 4, 5)))
+	apply(t, x, 1, chain(1, 2))
+	require.Equal(t, map[worker.Slot]int{1: 4, 2: 2}, match(t, x, asked(1, 2, 4, 5)))
 }
 
 func counted(t *testing.T, x index.Index) {
