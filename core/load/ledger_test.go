@@ -390,6 +390,24 @@ func TestBookAndFreeAllocateNothingOnceWarm(t *testing.T) {
 	load.Check(t, l)
 }
 
+// An edge of several slots takes what one before it left, and of what a large one took nothing is kept.
+func TestHoldersOfEdgesThatEndAreUsedAgain(t *testing.T) {
+	l := load.New(load.Options{})
+	for round := range 100 {
+		for slot := range 2 + 60*(round%2) {
+			require.NoError(t, l.Book(&load.Booking{ID: fmt.Sprint(slot), Slot: worker.Slot(slot), Blocks: chain(uint64(round), 4)}, 0))
+		}
+		lists, _ := load.Crowds(l)
+		require.Equal(t, 1, lists)
+		for slot := range 2 + 60*(round%2) {
+			require.NoError(t, l.Free(fmt.Sprint(slot), 0))
+		}
+		_, room := load.Crowds(l)
+		require.LessOrEqual(t, room, 16)
+		load.Check(t, l)
+	}
+}
+
 // Requests that leave a long-lived prefix at every depth must not leave it cut to pieces.
 func TestPrefixHealsAfterBranchesLeave(t *testing.T) {
 	const depth, perEdge = 1000, 32
