@@ -2,7 +2,9 @@ package ticks
 
 import (
 	"math"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +59,29 @@ func TestManyAsk(t *testing.T) {
 					t.Errorf("%d at %d, after %d", now, before, last)
 				} else {
 					last = now
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Two ask at once after nobody did for a while: the one who does not read the time anew has the other's.
+func TestTwoAskAfterAPause(t *testing.T) {
+	c := New()
+	var all sync.WaitGroup
+	var there atomic.Int64
+	for range 2 {
+		all.Go(func() {
+			for n := int64(1); n <= 1000; n++ {
+				for start := time.Now(); time.Since(start) < 2*behind; {
+				}
+				for there.Add(1); there.Load() < 2*n; {
+					runtime.Gosched()
+				}
+				before := time.Since(c.start).Nanoseconds()
+				if now := c.Now(); now < before-behind {
+					t.Errorf("%d at %d", now, before)
 				}
 			}
 		})
