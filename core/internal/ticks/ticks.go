@@ -8,8 +8,9 @@ import (
 )
 
 // A Clock counts nanoseconds since it was made, on the monotonic clock. It reads that anew when the processor's counter has moved on by
-// fresh since the last time, and is behind it by less than that: 40 us on most of today's processors, 200 us at most. It need not know what
-// the counter counts, nor that it goes at the same pace everywhere. All methods may be called from any goroutine.
+// fresh since the last time, and is behind it by less than that: 40 us on most of today's processors, 200 us at most where the counter makes 0.7 GHz
+// (amd64) or 21 MHz (arm64). What it makes need not be known. The counters of all processors are taken to agree to within fresh, as systems see to; where
+// one lags by just as long as nobody asked, one answer is that old. All methods may be called from any goroutine.
 type Clock struct {
 	start time.Time
 	now   atomic.Int64
