@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ._errors import DynamoError
+from ._errors import DynamoError, Timeout
 from ._router import Router
 
 _EXAMPLES = """\
@@ -120,8 +120,7 @@ def _explained(options: argparse.Namespace) -> dict[str, Any]:
         with _reading(options.events, _EVENTS):
             router.load_events(events)
         with _reading(options.loads, _LOADS):
-            for row in loads:
-                _load(router, row)
+            _load(router, loads)
         with _reading(options.tokens, "a prompt: a JSON list of token ids, or numbers between spaces or commas"):
             tokens = _tokens(options.tokens)
         return router.explain(
@@ -150,31 +149,65 @@ def _workers(options: argparse.Namespace, ranks: Sequence[tuple[int, int]]) -> l
     ]
 
 
-def _load(router: Router, row: Mapping[str, Any]) -> None:
-    """Make a rank as busy as a row of loads says, with requests that share nothing with the prompt."""
-    where = {"worker_id": row["worker_id"], "dp_rank": row["dp_rank"]}
-    name = f"{where['worker_id']}/{where['dp_rank']}"
-    tokens, blocks = int(row["potential_prefill_tokens"]), int(row["potential_decode_blocks"])
-    requests = int(row["active_requests"])
-    blocks_of_prefill = tokens // router.block_size
-    parts = [
-        part for part in ("prefill", "decode") if (tokens if part == "prefill" else blocks - blocks_of_prefill) > 0
-    ]
-    if blocks_of_prefill > blocks or len(parts) > requests:
-        raise ValueError(
-            f"loads of rank {name}: {requests} requests cannot have {tokens} prompt tokens and {blocks} blocks"
-        )
-    # A namespace of its own: no block is one of the prompt's.
-    own = {"cache_namespace": f"explain:{name}", **where}
-    if "prefill" in parts:
-        router.best_worker(range(tokens), {"assume_kv_reuse": False}, request_id=f"{name}:prefill", **own)
-    if "decode" in parts:
-        held = range((blocks - blocks_of_prefill) * router.block_size)
-        override = {"assume_kv_reuse": False, "track_prefill_tokens": False}
-        router.best_worker(held, override, request_id=f"{name}:decode", **own)
-    for more in range(requests - len(parts)):
-        router.best_worker([], request_id=f"{name}:{more}", **own)
+def _load(router: Router, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Make ranks as busy as rows of loads say, with requests that share nothing with the prompt.
 
+    As few requests as can prefill the tokens, in equal parts, and begin as the others do: so they hold no more blocks than there
+    are. What is missing of the blocks counts as generated.
+    """
+    for row in rows:
+        name, tokens, blocks, requests = _busy(row)
+        if requests == 0 and (tokens, blocks) != (0, 0):
+            raise ValueError(
+                f"loads of rank {name}: no requests cannot have {tokens} prompt tokens and {blocks} blocks"
+            )
+        longest = max((blocks + 1) * router.block_size - 1, 1)  # prompt of so many blocks
+        prefill = min(requests, -(-tokens // longest))
+        for n in reversed(range(requests)):  # those that prefill last: others may have to wait for them
+            length = tokens // prefill + (n < tokens % prefill) if n < prefill else 0
+            _book(router, f"{name}:{n}", range(length), row)
+    booked = {name: blocks for name, _, blocks, _ in map(_busy, router.get_potential_loads([]))}
+    for row in rows:
+        name, tokens, blocks, requests = _busy(row)
+        if blocks < booked[name]:
+            raise ValueError(
+                f"loads of rank {name}: {requests} requests with {tokens} prompt tokens hold {booked[name]} blocks at least, not {blocks}"
+            )
+        if blocks > booked[name]:
+            router.add_output_block(f"{name}:0", blocks - booked[name])
+
+
+def _book(router: Router, request_id: str, tokens: range, row: Mapping[str, Any]) -> None:
+    where = {"worker_id": row["worker_id"], "dp_rank": row["dp_rank"]}
+    try:
+        router.best_worker(
+            tokens,
+            {"assume_kv_reuse": True, "track_prefill_tokens": True},
+            request_id=request_id,
+            cache_namespace=f"explain:{row['worker_id']}/{row['dp_rank']}",  # of its own: no block is one of the prompt's
+            timeout=0,
+            **where,
+        )
+    except Timeout:
+        raise ValueError(
+            f"loads of rank {row['worker_id']}/{row['dp_rank']}: with router_queue_threshold its requests would wait for each"
+            " other now; log Router.explain(...) of the router itself, and give it as --explanation"
+        ) from None
+
+
+def _busy(row: Mapping[str, Any]) -> tuple[str, int, int, int]:
+    """Give a rank's name, prompt tokens, blocks and requests."""
+    name = f"{row['worker_id']}/{row['dp_rank']}"
+    numbers = {key: int(row[key]) for key in _MOST}
+    for key, number in numbers.items():
+        if not 0 <= number <= _MOST[key]:
+            raise ValueError(f"loads of rank {name}: {key} {number} is not between 0 and {_MOST[key]}")
+    tokens, blocks, requests = numbers.values()
+    return name, tokens, blocks, requests
+
+
+# What a rank may be busy with.
+_MOST = {"potential_prefill_tokens": 10**8, "potential_decode_blocks": 10**9, "active_requests": 10**6}
 
 _COLUMNS = (
     ("worker", "worker_id"),

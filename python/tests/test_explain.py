@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,80 @@ def test_a_decision_is_made_again(files: Path, capsys: pytest.CaptureFixture[str
     (files / "events").write_text(json.dumps((files / "events").read_text()))  # by json.dump, as the others
     assert main(arguments) == 0
     assert capsys.readouterr().out == text
+
+
+def test_loads_of_any_traffic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hits, common beginnings, prefills that are complete or not, output: each cost is that of the router."""
+    rng = random.Random(7)
+    for _ in range(60):
+        with Router(16) as router:
+            for worker in range(3):
+                router.add_worker(worker)
+                hashes = compute_block_hash_for_seq(list(range(16 * rng.randrange(1, 12))), 16)
+                held = [{"block_hash": n, "tokens_hash": h} for n, h in enumerate(hashes)]
+                stored = {"stored": {"parent_hash": None, "blocks": held}}
+                router.apply_event(worker, {"event_id": 0, "dp_rank": 0, "data": stored})
+            for n in range(rng.randrange(1, 30)):
+                begins = rng.randrange(200)
+                prompt = [*range(begins), *range(100_000 * (n + 1), 100_000 * (n + 1) + rng.randrange(120))]
+                router.best_worker(prompt, request_id=str(n))
+                if rng.random() < 0.4:
+                    router.mark_prefill_complete(str(n))
+                if rng.random() < 0.2:
+                    router.add_output_block(str(n), rng.randrange(1, 5))
+                if rng.random() < 0.3:
+                    router.free(str(n))
+            prompt = [*range(500_000_000, 500_000_000 + rng.randrange(300))]  # what no request shares
+            expected = router.explain(prompt)
+            (tmp_path / "loads").write_text(json.dumps(router.get_potential_loads([])))
+            (tmp_path / "events").write_text(router.dump_events())
+            (tmp_path / "tokens").write_text(json.dumps(prompt))
+        arguments = [f"--{name}={tmp_path / name}" for name in ("tokens", "events", "loads")]
+        assert main([*arguments, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_loads_of_a_router_where_requests_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config").write_text(json.dumps({"router_queue_threshold": 0.5}))
+    (tmp_path / "workers").write_text(json.dumps([{"worker_id": 1, "max_num_batched_tokens": 100}]))
+    (tmp_path / "tokens").write_text("[1, 2, 3]")
+    arguments = [f"--{name}={tmp_path / name}" for name in ("tokens", "loads", "workers", "config")]
+    row = {
+        "worker_id": 1,
+        "dp_rank": 0,
+        "potential_prefill_tokens": 200,
+        "potential_decode_blocks": 17,
+        "active_requests": 3,
+    }
+    (tmp_path / "loads").write_text(json.dumps([row]))
+    assert main(arguments) == 0
+    assert "it has to wait" in capsys.readouterr().out
+    (tmp_path / "loads").write_text(json.dumps([row | {"potential_decode_blocks": 4}]))  # three with a common beginning
+    assert main(arguments) == 1
+    assert "--explanation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("potential_prefill_tokens", 10**12),
+        ("potential_decode_blocks", -1),
+        ("active_requests", 10**12),
+        ("active_requests", 0),
+    ],
+)
+def test_loads_that_cannot_be(key: str, wrong: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "worker_id": 1,
+        "dp_rank": 0,
+        "potential_prefill_tokens": 20,
+        "potential_decode_blocks": 2,
+        "active_requests": 1,
+    }
+    (tmp_path / "tokens").write_text("[1]")
+    (tmp_path / "loads").write_text(json.dumps([row | {key: wrong}]))
+    assert main([f"--tokens={tmp_path / 'tokens'}", f"--loads={tmp_path / 'loads'}", "--block-size=1"]) == 1
+    assert "loads of rank 1/0" in capsys.readouterr().err
 
 
 def test_the_table(files: Path) -> None:
