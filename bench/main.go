@@ -105,7 +105,7 @@ func run(args []string, out, progress io.Writer) error {
 func choose(wanted []string, only string) ([]row, error) {
 	for _, p := range wanted {
 		if !slices.Contains(parts(), p) {
-			return nil, fmt.Errorf("no part %q; parts are: %s", p, strings.Join(parts(), " "))
+			return nil, fmt.Errorf("no part %q; parts are, after all flags: %s", p, strings.Join(parts(), " "))
 		}
 	}
 	pattern, err := regexp.Compile(only)

@@ -291,11 +291,11 @@ class KvRouterConfig:
                 `system_prompt_tokens`, which draw nobody to the worker that happens to hold them
                 (``overlap_score_min_blocks``). "first_token": time to first token of long prompts matters most
                 (``prefill_load_scale`` 4). "spread": caches matter little (``overlap_score_credit`` 0).
-            system_prompt_tokens: length of the common beginning, at least 0.
+            system_prompt_tokens: length of the common beginning, at least 1; for "shared_system_prompt" alone.
             block_size: tokens per KV block.
         """
         if name == "shared_system_prompt":
-            tokens = integer(system_prompt_tokens, "system_prompt_tokens", low=0)
+            tokens = integer(system_prompt_tokens, "system_prompt_tokens", low=1)
             blocks = tokens // integer(block_size, "block_size", low=1)
             return _restore({"overlap_score_min_blocks": blocks + 2})
         try:

@@ -488,3 +488,5 @@ def test_presets() -> None:
     assert KvRouterConfig.preset("spread").overlap_score_credit == 0.0
     with pytest.raises(InvalidArgument, match="shared_system_prompt"):
         KvRouterConfig.preset("fast")
+    with pytest.raises(InvalidArgument, match="system_prompt_tokens"):
+        KvRouterConfig.preset("shared_system_prompt")

@@ -260,6 +260,9 @@ def test_the_summary_is_in_plain_words() -> None:
     ratios = {"spread_ratio": 1, "hit_rate_ratio": math.nan, "ttft_mean_ratio": 1.001}
     text = report.summary({**result, "comparisons": [{"pool": "everything", **ratios}]}, 1)
     assert "KV routing has hits that cannot be compared with round robin, its mean TTFT is the same." in text
+    assert "Believe no TTFT" not in text
+    text = report.summary({**result, "runs": [run, {**run, "late_p99": 4.01}], "comparisons": []}, 1)
+    assert "requests were sent 4.0 s late (99th percentile). Believe no TTFT of this run" in text
 
 
 @pytest.mark.parametrize(("engines", "whole"), [(4, True), (3, False)])

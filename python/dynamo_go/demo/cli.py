@@ -204,7 +204,7 @@ def _busy() -> str:
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load <= cores:
         return ""
-    return f"this machine is busy (load average {load:.1f}, {cores} cores): times to first token are disturbed; hit rates are not"
+    return f"this machine is busy (load average {load:.1f}, {cores} cores): times to first token are disturbed, hit rates hardly"
 
 
 def _run(options: argparse.Namespace) -> int:

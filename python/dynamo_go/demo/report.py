@@ -134,6 +134,20 @@ def _compared(comparison: dict[str, Any]) -> str:
     )
 
 
+# A machine that sends requests later than that does not keep the trace's times.
+_LATE_SECONDS = 0.25
+
+
+def _disturbed(result: dict[str, Any]) -> list[str]:
+    late = max((run["late_p99"] for run in result["runs"]), default=0.0)
+    if not late > _LATE_SECONDS:
+        return []
+    return [
+        f"This machine was too busy: requests were sent {late:.1f} s late (99th percentile). Believe no TTFT of this run; a lower "
+        "--speedup needs less of the machine."
+    ]
+
+
 def summary(result: dict[str, Any], longest: int) -> str:
     """What was measured, in words; `longest` is the tokens of the longest prompt."""
     setup = result["setup"]
@@ -142,6 +156,7 @@ def summary(result: dict[str, Any], longest: int) -> str:
         f"{setup['requests']} requests, {setup['prompt_tokens'] / 1e6:.2f} M prompt tokens over {setup['trace_seconds']:.0f} s of the "
         f"trace, replayed at {setup['speedup']:g} times its speed to {engines} engine{'s' if engines != 1 else ''}.",
         *map(_compared, result["comparisons"]),
+        *_disturbed(result),
         f"Hit rate: the share of prompt tokens found in a cache. One unlimited cache would find {result['ideal_hit_rate']:.3f}: "
         "the ideal.",
         "Balance: the most prompt tokens that an engine computed, over the mean of all engines; 1 is even.",
