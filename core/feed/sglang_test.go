@@ -28,7 +28,7 @@ func TestFollowsSGLangPublisher(t *testing.T) {
 			p.Tell("drop %s", strings.Join(lost, ","))
 
 			var all, live view
-			cfg := Config{Rank: worker.Rank{ID: 1}, Endpoint: p.Live, Replay: p.Replay, BlockSize: 16, Sink: &all, Probe: time.Second, ReplayTimeout: patience}
+			cfg := Config{Rank: worker.Rank{ID: 1}, Endpoint: p.Live, Replay: p.Replay, BlockSize: 16, Sink: &all, Probe: time.Second}
 			f := Start(cfg)
 			defer f.Close()
 			cfg.Replay, cfg.Sink = "", &live
