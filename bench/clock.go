@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	clockWall    = 1 // CLOCK_MONOTONIC
 	clockProcess = 2 // CLOCK_PROCESS_CPUTIME_ID
 	clockThread  = 3 // CLOCK_THREAD_CPUTIME_ID
 )
@@ -30,21 +31,48 @@ func cpu() float64 { return clock(clockProcess) }
 // threadCPU is the CPU time of the caller's thread, to which it must be locked.
 func threadCPU() float64 { return clock(clockThread) }
 
+// samples are CPU times of short stretches of work, per unit of it.
+type samples struct {
+	all, calm []float64
+	spent     float64 // in all
+}
+
+// take runs a stretch of n units. It was calm if the process had a processor all the time. Otherwise caches are not what they were; and of time that a
+// host takes from its guest a kernel may learn late, and take it off from a stretch that it was not in, which so looks far too short.
+func (s *samples) take(n int, work func()) {
+	const all = 0.95
+	wall, start := clock(clockWall), cpu()
+	work()
+	took := cpu() - start
+	wall = clock(clockWall) - wall
+	s.spent += took
+	s.all = append(s.all, took/float64(n))
+	if took >= all*wall {
+		s.calm = append(s.calm, took/float64(n))
+	}
+}
+
+// best gives the calm samples, or all if none is.
+func (s *samples) best() []float64 {
+	if len(s.calm) == 0 {
+		return s.all
+	}
+	return s.calm
+}
+
 // batches gives means of batches of calls, in nanoseconds a call, for about 100 ms of CPU time. call gets numbers that count up.
 func batches(size int, call func(n int)) []float64 {
-	var samples []float64
-	spent, n := 0.0, 0
-	for spent < 100e6 || len(samples) < 3 {
-		start := cpu()
-		for range size {
-			call(n)
-			n++
-		}
-		took := cpu() - start
-		spent += took
-		samples = append(samples, took/float64(size))
+	var s samples
+	n := 0
+	for s.spent < 100e6 || len(s.all) < 3 {
+		s.take(size, func() {
+			for range size {
+				call(n)
+				n++
+			}
+		})
 	}
-	return samples
+	return s.best()
 }
 
 // spent gives the CPU time of a call that begins without garbage and without free memory, so that what grows pays for its pages.

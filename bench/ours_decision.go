@@ -159,20 +159,20 @@ func newRequests(n int) *requests {
 			}
 		}
 	}
-	q.serve(len(q.live))
+	q.serve(len(q.live), &samples{})
 	return q
 }
 
 func (q *requests) measure() map[string][]float64 {
-	var samples []float64
+	var s samples
 	for range 12 {
-		samples = append(samples, q.serve(q.count)...)
+		q.serve(q.count, &s)
 	}
-	return one(samples...)
+	return one(s.best()...)
 }
 
-// serve runs the life of n requests in the router, and that of the oldest ends with each: CPU time a request, a tenth of a round a sample.
-func (q *requests) serve(n int) (samples []float64) {
+// serve runs the life of n requests in the router, and that of the oldest ends with each: a tenth of a round is a sample.
+func (q *requests) serve(n int, s *samples) {
 	q.room = append(q.room, make([][]block.Token, max(0, n-len(q.room)))...)
 	prompts := q.room[:n]
 	for i, room := range prompts {
@@ -181,20 +181,19 @@ func (q *requests) serve(n int) (samples []float64) {
 	runtime.GC()
 	request, id := router.Request{Book: true}, append(make([]byte, 0, 32), "request-"...)
 	for some := range slices.Chunk(prompts, q.count/10) {
-		start := cpu()
-		for _, prompt := range some {
-			request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
-			_, err := q.router.BestWorker(&request)
-			must(err)
-			must(q.router.MarkPrefillComplete(request.ID))
-			oldest := &q.live[q.next%len(q.live)]
-			if *oldest != "" {
-				must(q.router.Free(*oldest))
+		s.take(len(some), func() {
+			for _, prompt := range some {
+				request.ID, request.Tokens = string(strconv.AppendInt(id, int64(q.next), 10)), prompt
+				_, err := q.router.BestWorker(&request)
+				must(err)
+				must(q.router.MarkPrefillComplete(request.ID))
+				oldest := &q.live[q.next%len(q.live)]
+				if *oldest != "" {
+					must(q.router.Free(*oldest))
+				}
+				*oldest = request.ID
+				q.next++
 			}
-			*oldest = request.ID
-			q.next++
-		}
-		samples = append(samples, (cpu()-start)/float64(len(some)))
+		})
 	}
-	return samples
 }

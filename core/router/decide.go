@@ -52,10 +52,6 @@ type scratch struct {
 	home        schedule.Home
 }
 
-// tokensAhead is how many bytes of a prompt are asked for before anything else is done: a few more lines than a processor waits for at a time, since
-// some have come before the hashing begins, which goes on asking.
-const tokensAhead = 2 << 10
-
 // see hashes and matches a prompt, and runs body under r.mu with s.view filled in.
 func (r *Router) see(p *Prompt, body func(s *scratch) error) error {
 	s := r.scratch.Get().(*scratch)
@@ -257,7 +253,7 @@ func (r *Router) BestWorker(q *Request) (Choice, error) {
 
 // request decides at once or, if the request has to wait, calls push for a ticket; without push that is ErrTimeout.
 func (r *Router) request(q *Request, push func(*scratch, terms, queue.Request) (*Ticket, error)) (choice Choice, waits *Ticket, err error) {
-	prefetch.Head(q.Tokens, tokensAhead)
+	prefetch.Head(q.Tokens)
 	if err := q.check(); err != nil {
 		return Choice{}, nil, err
 	}

@@ -30,14 +30,18 @@ func BenchmarkLines(b *testing.B) {
 	}
 }
 
-// Head asks for whole lines of what is there, and never for more.
+// Head asks for whole lines of what is there, and never for more, however the processor is asked.
 func TestHeadOfAnything(t *testing.T) {
-	for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
-		for _, most := range []int{-1, 0, 63, 64, 1024} {
-			Head(make([]uint32, n), most)
-			Head(make([]struct{}, n), most)
-			Head(make([]byte, n)[n/2:], most)
+	was, most := Sparing, head
+	defer func() { Sparing, head = was, most }()
+	for _, Sparing = range []bool{false, true} {
+		for _, head = range []int{0, 1, 16, 32} {
+			for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
+				Head(make([]uint32, n))
+				Head(make([]struct{}, n))
+				Head(make([]byte, n)[n/2:])
+			}
 		}
 	}
-	Head[uint64](nil, 1024)
+	Head[uint64](nil)
 }

@@ -2,10 +2,17 @@
 
 package xxh3
 
-import "golang.org/x/sys/cpu"
+import (
+	"golang.org/x/sys/cpu"
+
+	"github.com/dynamo-go/dynamo-go/core/internal/prefetch"
+)
 
 // avx2 says that processor and system have what blocksAVX2 and bothAVX2 use.
 var avx2 = cpu.X86.HasAVX2
+
+// sparing chooses blocksSparing in place of blocksAVX2.
+var sparing = prefetch.Sparing
 
 // How many blocks the kernels take at a time; the rest is for those that take one.
 const (
@@ -19,11 +26,15 @@ const longest = 4096
 func blocks(dst []uint64, tokens []uint32, k *key) {
 	for len(dst) > 0 {
 		n := min(len(dst), longest)
-		if avx2 && n >= blocksGroup {
+		switch {
+		case !avx2 || n < blocksGroup:
+			blocksMul(&dst[0], &tokens[0], n, k)
+		case sparing:
+			n -= n % blocksGroup
+			blocksSparing(&dst[0], &tokens[0], n/blocksGroup, k)
+		default:
 			n -= n % blocksGroup
 			blocksAVX2(&dst[0], &tokens[0], n/blocksGroup, k)
-		} else {
-			blocksMul(&dst[0], &tokens[0], n, k)
 		}
 		dst, tokens = dst[n:], tokens[n*Tokens:]
 	}
@@ -50,6 +61,11 @@ func blocksMul(dst *uint64, tokens *uint32, n int, k *key)
 //
 //go:noescape
 func blocksAVX2(dst *uint64, tokens *uint32, groups int, k *key)
+
+// blocksSparing is blocksAVX2 for processors that are asked for tokens sparingly.
+//
+//go:noescape
+func blocksSparing(dst *uint64, tokens *uint32, groups int, k *key)
 
 // bothAVX2 hashes groups of four blocks, at least one group, and chains them below parent; nil is none.
 //

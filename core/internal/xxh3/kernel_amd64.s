@@ -174,57 +174,83 @@ next:
 	JNZ  next
 	RET
 
-// NEAR is what AHEAD is to blocksAVX2, and how many blocks it fetches before it hashes the first. It is through a page before the next one is
-// there, so it asks for as much as the processor keeps in flight and no more: what is asked for beyond that holds up all that comes after.
-#define NEAR 24
+// SPARING and MANY are what AHEAD is to blocksAVX2, which is through a page before the next one is there, and how many blocks it fetches before it
+// hashes the first: of processors that are asked sparingly (prefetch.Sparing), as many as they keep in flight; of others a page and a half.
+#define SPARING 24
+#define MANY 96
 
-// ONCE4 fetches the tokens of four blocks for one reading soon: they need not stay in the caches at the cost of what is looked at again.
-#define ONCE4(at) \
-	PREFETCHNTA at+0(SI); \
-	PREFETCHNTA at+64(SI); \
-	PREFETCHNTA at+128(SI); \
-	PREFETCHNTA at+192(SI)
+// ONCE8 fetches the tokens of eight blocks at at(r) for one reading soon: they need not stay in the caches at the cost of what is looked at again.
+#define ONCE8(at, r) \
+	PREFETCHNTA at+0(r); \
+	PREFETCHNTA at+64(r); \
+	PREFETCHNTA at+128(r); \
+	PREFETCHNTA at+192(r); \
+	PREFETCHNTA at+256(r); \
+	PREFETCHNTA at+320(r); \
+	PREFETCHNTA at+384(r); \
+	PREFETCHNTA at+448(r)
 
-// func blocksAVX2(dst *uint64, tokens *uint32, groups int, k *key)
+// KEEP8 is ONCE8 for all caches.
+#define KEEP8(at, r) \
+	PREFETCHT0 at+0(r); \
+	PREFETCHT0 at+64(r); \
+	PREFETCHT0 at+128(r); \
+	PREFETCHT0 at+192(r); \
+	PREFETCHT0 at+256(r); \
+	PREFETCHT0 at+320(r); \
+	PREFETCHT0 at+384(r); \
+	PREFETCHT0 at+448(r)
+
+// BLOCKS is blocksAVX2, its arguments in DI, SI, CX and BX, with FETCH8 for the tokens NEAR blocks ahead.
 //
 // Without a chain to wait for, the integer units do five multiplications a block in the time in which vectors do the sixteen of half the width that
 // they need: so each takes four blocks of a group of eight, side by side.
+#define BLOCKS(FETCH8, NEAR) \
+	CONSTANTS(BX); \
+	KEY; \
+	MOVQ    SI, AX; \
+	MOVQ    $(NEAR/8), DX; \
+	CMPQ    CX, DX; \
+	CMOVQLT CX, DX; \
+first: \
+	FETCH8(0, AX); \
+	ADDQ    $512, AX; \
+	DECQ    DX; \
+	JNZ     first; \
+eight: \
+	CMPQ    CX, $(NEAR/8); \
+	JLE     near; \
+	FETCH8(NEAR*64, SI); \
+near: \
+	TWO(0, Y7); \
+	BLOCK(256, 32); \
+	TWO(128, Y8); \
+	BLOCK(320, 40); \
+	SUM(0); \
+	BLOCK(384, 48); \
+	BLOCK(448, 56); \
+	ADDQ    $512, SI; \
+	ADDQ    $64, DI; \
+	DECQ    CX; \
+	JNZ     eight; \
+	VZEROUPPER; \
+	RET
+
+// func blocksSparing(dst *uint64, tokens *uint32, groups int, k *key)
+TEXT ·blocksSparing(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ tokens+8(FP), SI
+	MOVQ groups+16(FP), CX
+	MOVQ k+24(FP), BX
+	BLOCKS(ONCE8, SPARING)
+
+// func blocksAVX2(dst *uint64, tokens *uint32, groups int, k *key)
 TEXT ·blocksAVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ tokens+8(FP), SI
 	MOVQ groups+16(FP), CX
 	MOVQ k+24(FP), BX
-	CONSTANTS(BX)
-	KEY
-	CMPQ CX, $(NEAR/8)
-	JLT  eight
-	ONCE4(0)
-	ONCE4(256)
-	ONCE4(512)
-	ONCE4(768)
-	ONCE4(1024)
-	ONCE4(1280)
-
-eight:
-	CMPQ CX, $(NEAR/8)
-	JLE  near
-	ONCE4(NEAR*64)
-	ONCE4(NEAR*64+256)
-
-near:
-	TWO(0, Y7)
-	BLOCK(256, 32)
-	TWO(128, Y8)
-	BLOCK(320, 40)
-	SUM(0)
-	BLOCK(384, 48)
-	BLOCK(448, 56)
-	ADDQ $512, SI
-	ADDQ $64, DI
-	DECQ CX
-	JNZ  eight
-	VZEROUPPER
-	RET
+	BLOCKS(KEEP8, MANY)
 
 // func bothAVX2(dst, seqs *uint64, tokens *uint32, groups int, k *key, parent *uint64)
 //

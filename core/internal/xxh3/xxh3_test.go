@@ -41,6 +41,9 @@ func reference(tokens []uint32, seed uint64) (blocks, seqs []uint64) {
 	return blocks, seqs
 }
 
+// kernels are those that this processor has and may not choose.
+var kernels = map[string]func(dst []uint64, tokens []uint32, k *key){}
+
 // requireAgrees checks the kernels of this build and their twins, which must leave alone what is around their output.
 func requireAgrees(t *testing.T, tokens []uint32, seed uint64) {
 	t.Helper()
@@ -57,6 +60,9 @@ func requireAgrees(t *testing.T, tokens []uint32, seed uint64) {
 	}
 	hashes := make([]uint64, n)
 	check("Blocks", want, func(dst []uint64) { Blocks(dst, tokens, seed) })
+	for name, blocks := range kernels {
+		check(name, want, func(dst []uint64) { blocks(dst, tokens, &k) })
+	}
 	check("blocksGo", want, func(dst []uint64) { blocksGo(dst, tokens, &k) })
 	check("hashes of Both", want, func(dst []uint64) { Both(dst, make([]uint64, n), tokens, seed) })
 	check("sequences of Both", wantSeqs, func(dst []uint64) { Both(hashes, dst, tokens, seed) })
@@ -70,9 +76,12 @@ func requireAgrees(t *testing.T, tokens []uint32, seed uint64) {
 }
 
 func TestAgreesWithZeebo(t *testing.T) {
-	tokens := randomTokens(67*Tokens + 5)
+	tokens := randomTokens(240*Tokens + 5)
 	for _, seed := range []uint64{0, 1, ChainSeed, 1 << 63, ^uint64(0)} {
 		for n := range 67 {
+			requireAgrees(t, tokens[n%5:][:n*Tokens+n%Tokens], seed)
+		}
+		for n := 67; n < 240; n += 7 { // more than any kernel fetches ahead
 			requireAgrees(t, tokens[n%5:][:n*Tokens+n%Tokens], seed)
 		}
 	}
