@@ -15,23 +15,14 @@ next:
 	JNZ         next
 	RET
 
-// func run(first unsafe.Pointer, n int, once bool)
-TEXT ·run(SB), NOSPLIT, $0-17
+// func run(first unsafe.Pointer, n int)
+TEXT ·run(SB), NOSPLIT, $0-16
 	MOVQ first+0(FP), SI
 	MOVQ n+8(FP), CX
-	CMPB once+16(FP), $0
-	JNE  apart
 
 next:
 	PREFETCHT0 (SI)
 	ADDQ       $64, SI
 	DECQ       CX
 	JNZ        next
-	RET
-
-apart:
-	PREFETCHNTA (SI)
-	ADDQ        $64, SI
-	DECQ        CX
-	JNZ         apart
 	RET

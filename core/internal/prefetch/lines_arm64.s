@@ -14,23 +14,14 @@ next:
 	BNE    next
 	RET
 
-// func run(first unsafe.Pointer, n int, once bool)
-TEXT ·run(SB), NOSPLIT, $0-17
-	MOVD  first+0(FP), R0
-	MOVD  n+8(FP), R1
-	MOVBU once+16(FP), R2
-	CBNZ  R2, apart
+// func run(first unsafe.Pointer, n int)
+TEXT ·run(SB), NOSPLIT, $0-16
+	MOVD first+0(FP), R0
+	MOVD n+8(FP), R1
 
 next:
 	PRFM (R0), PLDL1KEEP
 	ADD  $64, R0
 	SUBS $1, R1
 	BNE  next
-	RET
-
-apart:
-	PRFM (R0), PLDL1STRM
-	ADD  $64, R0
-	SUBS $1, R1
-	BNE  apart
 	RET

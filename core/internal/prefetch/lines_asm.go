@@ -9,7 +9,7 @@ import "unsafe"
 //go:noescape
 func lines(first *uintptr, n int)
 
-// run must be given a few dozen at most, as lines. If they are read once they need not stay in the caches at the cost of what is looked at again.
+// run must be given a few dozen at most, as lines.
 //
 //go:noescape
-func run(first unsafe.Pointer, n int, once bool)
+func run(first unsafe.Pointer, n int)

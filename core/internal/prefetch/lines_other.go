@@ -6,4 +6,4 @@ import "unsafe"
 
 func lines(*uintptr, int) {}
 
-func run(unsafe.Pointer, int, bool) {}
+func run(unsafe.Pointer, int) {}

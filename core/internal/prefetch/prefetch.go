@@ -8,14 +8,13 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// Sparing says how this processor is best asked for what is read once, in order. If so, for no more than it keeps in flight, and apart from what stays
-// in the caches: what is asked for beyond that holds up all that comes after. AMD's are so. Others take many requests, as their second-level cache
-// waits for most of them, and bring what need not stay more slowly than the rest. A decision over 128 blocks takes 4 % longer on a third-generation EPYC if it is
-// asked for a third more than that, and a quarter longer on a Xeon of today if it is asked as an EPYC is.
+// Sparing says how this processor is best asked for what is read in order: if so, for no more than it keeps in flight, as what is asked for beyond that
+// holds up all that comes after. AMD's are so; others hand on what their first-level cache cannot wait for. A decision over 128 blocks takes 4 % longer
+// on a third-generation EPYC if it is asked for a third more than that, and 2 to 3 % longer on a Xeon with AMX if it is asked as an EPYC is.
 var Sparing = cpuid.CPU.IsVendor(cpuid.AMD) || cpuid.CPU.IsVendor(cpuid.Hygon)
 
-// head is how many lines Head asks for at most: a few more than a processor waits for at a time if it is asked sparingly, as some have come before
-// they are read; and as many as the first-level cache waits for otherwise.
+// head is how many lines Head asks for at most: as many as the first-level cache waits for or, sparingly, what is in flight and a few more, as some
+// have come before they are read.
 var head = 16
 
 func init() {
@@ -37,6 +36,6 @@ const lineBytes = 64
 // Head asks for the beginning of an array that is read once from there on, and soon: what reads on sees to the rest itself.
 func Head[T any](array []T) {
 	if n := min(len(array)*int(unsafe.Sizeof(*new(T)))/lineBytes, head); n > 0 {
-		run(unsafe.Pointer(unsafe.SliceData(array)), n, Sparing)
+		run(unsafe.Pointer(unsafe.SliceData(array)), n)
 	}
 }

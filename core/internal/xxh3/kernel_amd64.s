@@ -114,12 +114,12 @@ GLOBL start64<>(SB), RODATA|NOPTR, $8
 // the page table, which was found to double the time of a prompt of 128 blocks.
 #define AHEAD 64
 
-// FETCH4 fetches the tokens of four blocks.
-#define FETCH4(at) \
-	PREFETCHT0 at+0(SI); \
-	PREFETCHT0 at+64(SI); \
-	PREFETCHT0 at+128(SI); \
-	PREFETCHT0 at+192(SI)
+// FETCH4 fetches the tokens of four blocks, into all caches: what was read may be read again, and a processor may drop what it was asked to read once.
+#define FETCH4(at, r) \
+	PREFETCHT0 at+0(r); \
+	PREFETCHT0 at+64(r); \
+	PREFETCHT0 at+128(r); \
+	PREFETCHT0 at+192(r)
 
 // PRODUCT adds to R8 the fold of the words of tokens at at(SI) and at+8(SI) under the keys x and y.
 #define PRODUCT(at, x, y) \
@@ -179,33 +179,11 @@ next:
 #define SPARING 24
 #define MANY 96
 
-// ONCE8 fetches the tokens of eight blocks at at(r) for one reading soon: they need not stay in the caches at the cost of what is looked at again.
-#define ONCE8(at, r) \
-	PREFETCHNTA at+0(r); \
-	PREFETCHNTA at+64(r); \
-	PREFETCHNTA at+128(r); \
-	PREFETCHNTA at+192(r); \
-	PREFETCHNTA at+256(r); \
-	PREFETCHNTA at+320(r); \
-	PREFETCHNTA at+384(r); \
-	PREFETCHNTA at+448(r)
-
-// KEEP8 is ONCE8 for all caches.
-#define KEEP8(at, r) \
-	PREFETCHT0 at+0(r); \
-	PREFETCHT0 at+64(r); \
-	PREFETCHT0 at+128(r); \
-	PREFETCHT0 at+192(r); \
-	PREFETCHT0 at+256(r); \
-	PREFETCHT0 at+320(r); \
-	PREFETCHT0 at+384(r); \
-	PREFETCHT0 at+448(r)
-
-// BLOCKS is blocksAVX2, its arguments in DI, SI, CX and BX, with FETCH8 for the tokens NEAR blocks ahead.
+// BLOCKS is blocksAVX2, its arguments in DI, SI, CX and BX, which fetches tokens NEAR blocks ahead.
 //
 // Without a chain to wait for, the integer units do five multiplications a block in the time in which vectors do the sixteen of half the width that
 // they need: so each takes four blocks of a group of eight, side by side.
-#define BLOCKS(FETCH8, NEAR) \
+#define BLOCKS(NEAR) \
 	CONSTANTS(BX); \
 	KEY; \
 	MOVQ    SI, AX; \
@@ -213,14 +191,16 @@ next:
 	CMPQ    CX, DX; \
 	CMOVQLT CX, DX; \
 first: \
-	FETCH8(0, AX); \
+	FETCH4(0, AX); \
+	FETCH4(256, AX); \
 	ADDQ    $512, AX; \
 	DECQ    DX; \
 	JNZ     first; \
 eight: \
 	CMPQ    CX, $(NEAR/8); \
 	JLE     near; \
-	FETCH8(NEAR*64, SI); \
+	FETCH4(NEAR*64, SI); \
+	FETCH4(NEAR*64+256, SI); \
 near: \
 	TWO(0, Y7); \
 	BLOCK(256, 32); \
@@ -242,7 +222,7 @@ TEXT ·blocksSparing(SB), NOSPLIT, $0-32
 	MOVQ tokens+8(FP), SI
 	MOVQ groups+16(FP), CX
 	MOVQ k+24(FP), BX
-	BLOCKS(ONCE8, SPARING)
+	BLOCKS(SPARING)
 
 // func blocksAVX2(dst *uint64, tokens *uint32, groups int, k *key)
 TEXT ·blocksAVX2(SB), NOSPLIT, $0-32
@@ -250,7 +230,7 @@ TEXT ·blocksAVX2(SB), NOSPLIT, $0-32
 	MOVQ tokens+8(FP), SI
 	MOVQ groups+16(FP), CX
 	MOVQ k+24(FP), BX
-	BLOCKS(KEEP8, MANY)
+	BLOCKS(MANY)
 
 // func bothAVX2(dst, seqs *uint64, tokens *uint32, groups int, k *key, parent *uint64)
 //
@@ -283,7 +263,7 @@ both:
 below:
 	CMPQ CX, $(AHEAD/4)
 	JLE  near
-	FETCH4(AHEAD*64)
+	FETCH4(AHEAD*64, SI)
 
 near:
 	ADDQ $256, SI
