@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/dynamo-go/dynamo-go/core/affinity"
+	"github.com/dynamo-go/dynamo-go/core/internal/jsonkind"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
@@ -215,10 +216,10 @@ func ParseConfig(data []byte) (Config, error) {
 		}
 		delete(fields, name)
 		if string(raw) == "null" && v.Field(i).Kind() != reflect.Pointer {
-			return cfg, fmt.Errorf("%w: %s=null: expected %s", ErrInvalidArgument, name, v.Field(i).Type())
+			return cfg, fmt.Errorf("%w: %s=null: expected %s", ErrInvalidArgument, name, jsonkind.Of(v.Field(i).Type()))
 		}
 		if err := json.Unmarshal(raw, v.Field(i).Addr().Interface()); err != nil {
-			return cfg, fmt.Errorf("%w: %s=%s: expected %s", ErrInvalidArgument, name, raw, v.Field(i).Type())
+			return cfg, fmt.Errorf("%w: %s=%s: expected %s", ErrInvalidArgument, name, raw, jsonkind.Of(v.Field(i).Type()))
 		}
 	}
 	for name := range fields {

@@ -104,10 +104,10 @@ func TestRequestJSON(t *testing.T) {
 	require.ErrorIs(t, err, router.ErrInvalidArgument)
 	_, err = router.ParseOverrides([]byte(`{"router_temperature": "warm"}`))
 	require.ErrorIs(t, err, router.ErrInvalidArgument)
-	require.ErrorContains(t, err, `router_config_override: router_temperature="warm": expected float64`)
+	require.ErrorContains(t, err, `router_config_override: router_temperature="warm": expected a number`)
 	err = router.ParseRoutingConstraints([]byte(`{"preferred_taints": {"a": "b"}}`), &schedule.Constraints{})
 	require.ErrorIs(t, err, router.ErrInvalidArgument)
-	require.ErrorContains(t, err, `routing_constraints: preferred_taints={"a": "b"}: expected float64`)
+	require.ErrorContains(t, err, `routing_constraints: preferred_taints={"a": "b"}: expected a number`)
 
 	mm, err := router.ParseBlockMMInfos([]byte(`[null, {"mm_objects": [{"mm_hash": 18446744073709551615, "offsets": [[0, 4]]}]}]`))
 	require.NoError(t, err)

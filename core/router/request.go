@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dynamo-go/dynamo-go/core/block"
+	"github.com/dynamo-go/dynamo-go/core/internal/jsonkind"
 	"github.com/dynamo-go/dynamo-go/core/schedule"
 )
 
@@ -76,7 +77,7 @@ func strict(data []byte, what string, v any, known ...string) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		name, _, _ := strings.Cut(kind.Field, ".")
-		return fmt.Errorf("%w: %s: %s=%.200s: expected %s", ErrInvalidArgument, what, name, fields[name], kind.Type)
+		return fmt.Errorf("%w: %s: %s=%.200s: expected %s", ErrInvalidArgument, what, name, fields[name], jsonkind.Of(kind.Type))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalidArgument, what, err)

@@ -22,6 +22,7 @@ const module = "github.com/dynamo-go/dynamo-go/"
 // imports is the table of docs/architecture.md: what each package may import of this module. Imports go one way.
 var imports = map[string][]string{
 	"core/internal/enginetest":         {"core/internal/servertest"},
+	"core/internal/jsonkind":           {},
 	"core/internal/leaktest":           {},
 	"core/internal/idtable":            {},
 	"core/internal/servertest":         {},
@@ -86,8 +87,8 @@ var imports = map[string][]string{
 	"core/runtime/secure":              {},
 	"core/runtime/tcp":                 {"core/runtime/discovery", "core/runtime/plane", "core/runtime/secure"},
 	"core/runtime/callhome":            {"core/runtime/discovery", "core/runtime/plane", "core/runtime/secure", "core/wire"},
-	"core/mocker":                      {"core/block", "core/publish", "core/stream"},
-	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/internal/prefetch", "core/internal/ticks", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
+	"core/mocker":                      {"core/block", "core/internal/jsonkind", "core/publish", "core/stream"},
+	"core/router":                      {"core/affinity", "core/approx", "core/block", "core/diagnose", "core/event", "core/feed", "core/index", "core/internal/jsonkind", "core/internal/prefetch", "core/internal/ticks", "core/load", "core/queue", "core/replica", "core/schedule", "core/snapshot", "core/tally", "core/tier", "core/wire", "core/worker", "core/zmq"},
 	"core/metrics":                     {"core/diagnose", "core/event", "core/feed", "core/queue", "core/router", "core/tally", "core/worker"},
 	"core/metrics/collector":           {"core/metrics", "core/tally"},
 	"capi":                             {"core/block", "core/engineworker", "core/event", "core/fleet", "core/index", "core/kvrouter", "core/logs", "core/mailbox", "core/metrics", "core/mocker", "core/mockworker", "core/publish", "core/radix", "core/relay", "core/router", "core/runtime", "core/runtime/discovery", "core/runtime/discovery/etcd", "core/runtime/discovery/file", "core/runtime/kvsource", "core/runtime/nats", "core/runtime/plane", "core/schedule", "core/serve", "core/stream", "core/tail", "core/wire", "core/worker", "core/zmq"},
