@@ -42,9 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with _reading(options.explanation, "what Router.explain gives"):
             shown = _json(options.explanation) if options.explanation else _explained(options)
+            if not isinstance(shown, dict):
+                raise ValueError("expected an object")
             text = json.dumps(shown, indent=2) if options.json else table(shown)
     except (OSError, DynamoError, NotImplementedError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(f"explain: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"explain: {error}", file=sys.stderr)
         return 1
     print(text)
     return 0
@@ -83,7 +85,8 @@ def _reading(path: str | None, what: str) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if path is None or isinstance(error, DynamoError):
             raise
-        raise ValueError(f"{path} is not {what} ({type(error).__name__}: {error})") from error
+        why = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{path} is not {what}: {why}") from error
 
 
 def _json(path: str) -> Any:
@@ -94,7 +97,21 @@ def _tokens(path: str) -> list[int]:
     text = sys.stdin.read() if path == "-" else Path(path).read_text()
     if text.lstrip().startswith("["):
         return cast("list[int]", json.loads(text))
-    return [int(word) for word in re.split(r"[\s,]+", text.strip()) if word]
+    words = [word for word in re.split(r"[\s,]+", text.strip()) if word]
+    for word in words:
+        if not re.fullmatch(r"[0-9]+", word):
+            raise ValueError(f"{word!r} is not a token id")
+    return [int(word) for word in words]
+
+
+def _parsed(option: str, text: str | None) -> Any:
+    with _reading(option, "JSON"):
+        return None if text is None else json.loads(text)
+
+
+def _require_rows(given: Any) -> None:
+    if not isinstance(given, list) or not all(isinstance(row, dict) for row in given):
+        raise ValueError("expected a list of objects")
 
 
 def _explained(options: argparse.Namespace) -> dict[str, Any]:
@@ -104,11 +121,14 @@ def _explained(options: argparse.Namespace) -> dict[str, Any]:
             events = _json(options.events)
             if isinstance(events, str):  # Router.dump_events gives text, which json.dump has put into quotes
                 events = json.loads(events)
+        _require_rows(events)
+        _require_rows([event["event"] for event in events])
         ranks = [(event["worker_id"], event["event"].get("dp_rank", 0)) for event in events]
     loads: Any = []
     with _reading(options.loads, _LOADS):
         if options.loads is not None:
             loads = _json(options.loads)
+        _require_rows(loads)
         ranks += [(row["worker_id"], row["dp_rank"]) for row in loads]
     with _reading(options.config, "an object with fields of KvRouterConfig"):
         config = None if options.config is None else _json(options.config)
@@ -125,20 +145,22 @@ def _explained(options: argparse.Namespace) -> dict[str, Any]:
             tokens = _tokens(options.tokens)
         return router.explain(
             tokens,
-            None if options.override is None else json.loads(options.override),
+            _parsed("--override", options.override),
             lora_name=options.lora_name,
             cache_namespace=options.cache_namespace,
             worker_id=options.worker_id,
             dp_rank=options.dp_rank,
-            routing_constraints=None if options.constraints is None else json.loads(options.constraints),
+            routing_constraints=_parsed("--constraints", options.constraints),
         )
 
 
 def _workers(options: argparse.Namespace, ranks: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Give what add_worker takes. Endpoints are left out: nothing is to be followed."""
     if options.workers is not None:
-        names = ("worker_id", "dp_start", "dp_size", "max_num_batched_tokens", "total_kv_blocks", "taints", "adapters")
-        return [{name: row[name] for name in names if name in row} for row in _json(options.workers)]
+        names = ("dp_start", "dp_size", "max_num_batched_tokens", "total_kv_blocks", "taints", "adapters")
+        rows = _json(options.workers)
+        _require_rows(rows)
+        return [{"worker_id": row["worker_id"]} | {name: row[name] for name in names if name in row} for row in rows]
     spans: dict[int, tuple[int, int]] = {}
     for worker_id, rank in ranks:
         low, high = spans.get(worker_id, (rank, rank))

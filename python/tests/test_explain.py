@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,11 @@ def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path, capsys: pyt
         (["--explanation"], {"a": 1}, "Router.explain"),
         (["--explanation"], [1], "Router.explain"),
         (["--tokens"], {"a": 1}, "a prompt"),
+        (["--tokens"], "x", "a prompt"),
+        (["--explanation"], "x", "Router.explain"),
+        (["--tokens=GOOD", "--events"], 1, "Router.dump_events"),
+        (["--tokens=GOOD", "--workers"], "x", "Router.workers"),
+        (["--tokens=GOOD", "--workers"], [{}], "Router.workers"),
         (["--tokens=GOOD", "--events"], {"a": 1}, "Router.dump_events"),
         (["--tokens=GOOD", "--events"], [{"worker_id": 1, "event": None}], "Router.dump_events"),
         (["--tokens=GOOD", "--loads"], [1], "Router.get_potential_loads"),
@@ -218,6 +224,14 @@ def test_wrong_file_is_named(
     arguments = [argument.replace("GOOD", str(tmp_path / "good")) for argument in arguments]
     assert main([*arguments[:-1], f"{arguments[-1]}={tmp_path / 'wrong'}"]) == 1
     assert f"{tmp_path / 'wrong'} is not " in (said := capsys.readouterr().err) and what in said
+    assert not re.search("Error|NoneType|indices|attribute|literal|positional", said)
+
+
+@pytest.mark.parametrize("option", ["--override", "--constraints"])
+def test_wrong_option_is_named(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good").write_text("[1]")
+    assert main([f"--tokens={tmp_path / 'good'}", f"{option}={{"]) == 1
+    assert f"{option} is not JSON: " in capsys.readouterr().err
 
 
 def test_it_needs_one_or_the_other() -> None:
