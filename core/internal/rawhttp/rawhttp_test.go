@@ -326,8 +326,9 @@ func TestLargeBodiesAndEarlyAnswers(t *testing.T) {
 }
 
 func TestCancelEndsWhateverWaits(t *testing.T) {
-	gone := make(chan bool, 10)
+	asked, gone := make(chan bool, 10), make(chan bool, 10)
 	p := server(t, func(c net.Conn, body []byte) bool {
+		asked <- true
 		if string(body) != "head" {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
 		}
@@ -349,10 +350,9 @@ func TestCancelEndsWhateverWaits(t *testing.T) {
 			x.End()
 			ended <- err
 		}()
+		<-asked
 		if what == "body" {
 			<-began
-		} else {
-			require.Eventually(t, func() bool { open, _ := p.Conns(); return open == 1 }, patience, time.Millisecond)
 		}
 		x.Cancel()
 		require.ErrorIs(t, <-ended, ErrCancelled)
