@@ -278,7 +278,7 @@ func TestFullQueueRefuses(t *testing.T) {
 				t.Error("the request ended")
 			}
 		}()
-		require.Eventually(t, func() bool { return m.Stats().Requests == uint64(i+1) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { s := m.Stats(); return s.Running == 1 && s.Waiting == i }, patience, time.Millisecond)
 	}
 	status, text := post(t, m, `{"prompt": [1]}`)
 	require.Equal(t, http.StatusTooManyRequests, status)

@@ -112,6 +112,7 @@ type visitor struct {
 	head   head      // of the request that comes in
 	ready  bool      // an answer was written since: what is read next may begin a request
 	fresh  bool      // what is read next begins a request
+	heard  bool      // something was read
 	linger bool      // what the client still sends is read after the last answer, so that it can read that
 	took   int       // bytes that were read for this request
 	failed error     // of the last Read for it
@@ -212,6 +213,7 @@ func (v *visitor) read(b []byte) (int, error) {
 		}
 		n, err = v.Conn.Read(b)
 	}
+	v.heard = v.heard || n > 0
 	if v.fresh && n > 0 {
 		v.fresh, v.head = false, head{within: true}
 	}

@@ -209,6 +209,24 @@ func TestHalfRequestsKeepNoServer(t *testing.T) {
 	}
 }
 
+// A stop ends the reading of those who have not sent anything yet, and the library closes their connections: at once, if they are older than 5 s.
+func TestStopWhileManyAreSilent(t *testing.T) {
+	t.Parallel()
+	s := start(t, mocks(t, 1, nil), func(c *serve.Config) { c.Limits.ReadSeconds = 3600 })
+	var silent []net.Conn
+	for range 200 {
+		silent = append(silent, dial(t, s))
+	}
+	time.Sleep(6 * time.Second)
+	began := time.Now()
+	s.Close()
+	require.Less(t, time.Since(began), patience, "nobody is waited for who has nothing to read")
+	for _, c := range silent {
+		_, err := io.ReadAll(c)
+		require.NoError(t, err, "closed, and not reset")
+	}
+}
+
 // TestStopIsToldToWhoGoesOnSending: what still comes of a request is taken, and does not have the answer reset away.
 func TestStopIsToldToWhoGoesOnSending(t *testing.T) {
 	s := start(t, mocks(t, 1, nil), func(c *serve.Config) { c.Limits.ReadSeconds = 3600 })

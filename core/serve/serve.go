@@ -226,10 +226,11 @@ func (s *Server) late(what string) *fault {
 	return fail(fasthttp.StatusRequestTimeout, "invalid_request_error", "timeout", "the %s did not come in %v s", what, s.cfg.Limits.ReadSeconds)
 }
 
-// leave has the connection closed after the answer, though the client may still send.
+// leave has the connection closed after the answer, though the client may still send. One that never sent anything has nothing to be read, and the
+// library may close it from another goroutine meanwhile: at a stop, those that wait for their first request.
 func leave(ctx *fasthttp.RequestCtx) {
 	ctx.SetConnectionClose()
-	if v, ok := ctx.Conn().(*visitor); ok {
+	if v, ok := ctx.Conn().(*visitor); ok && v.heard {
 		v.linger = true
 	}
 }

@@ -134,12 +134,15 @@ async def _run(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
+    ends = (signal.SIGINT, signal.SIGTERM)
+
     def signalled() -> None:
         stop.set()
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(signum)
+        # The next one is the system's: KeyboardInterrupt would come up anywhere, also where it is not heard.
+        for signum in ends:
+            signal.signal(signum, signal.SIG_DFL)
 
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for signum in ends:
         loop.add_signal_handler(signum, signalled)
     runtime = DistributedRuntime(
         loop, options.discovery_backend, options.request_plane, event_plane=options.event_plane
