@@ -131,6 +131,7 @@ func TestStreamThatLosesMessages(t *testing.T) {
 		p.events <- StreamEvent{Kind: zmq.Connected}
 		f := Start(Config{Rank: worker.Rank{ID: 1}, BlockSize: 1, Sink: v, Stream: p, Probe: 50 * time.Millisecond, BackoffMin: time.Millisecond,
 			BackoffMax: 5 * time.Millisecond, Retries: 20, Limit: NewLimiter(1, 1<<20)})
+		eventually(t, "joined: what is lost from now on is missed", f.is(Exact))
 		for i := range 600 {
 			p.happen(rand.IntN(5) == 0)
 			if i%200 == 199 {
