@@ -791,6 +791,11 @@ def test_calls_leak_nothing(name: str) -> None:
     for _ in range(calls - traced):
         call()
     growth, took = resident() - held, time.perf_counter() - start
+    if growth >= 10 << 20:  # on a busy machine the heap finds its working size late; what leaks goes on to
+        held = resident()
+        for _ in range(calls):
+            call()
+        growth = resident() - held
     print(f"{name}: {calls} calls, {took / calls * 1e6:.1f} us each: {growth / 1024:+.0f} KiB")
     assert after - before < 20_000, "Python objects"
     threads = name in ("runtime", "deployment")  # whose heaps come and go
