@@ -40,8 +40,14 @@ func TestFollowsSGLangPublisher(t *testing.T) {
 			for done := 0; done < batches; done += 2000 {
 				p.Tell("chain 2000 42")
 				p.Tell("sync")
+				// The engine remembers 10,000 batches, and a replay may be lost and asked for again after a while.
+				eventually(t, "not further behind than the engine remembers", func() bool {
+					s := f.Status()
+					return s.HasSeq && s.LastSeq+6000 >= uint64(done+2000)
+				})
 			}
 			want := p.State()
+			t.Cleanup(func() { t.Logf("%+v", f.Status()) }) // also of a failure
 			eventually(t, "the last batch, which was lost live, is found", func() bool {
 				s := f.Status()
 				return s.State == Exact && s.HasSeq && s.LastSeq == batches-1
