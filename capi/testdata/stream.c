@@ -1,4 +1,5 @@
 /* Streams of a mocker in this process, and of its events: polled and waited for, stopped, killed, closed; wrong use. */
+#include <errno.h>
 #include <poll.h>
 
 #include "check.h"
@@ -22,7 +23,10 @@ static dgo_stream generate(dgo_mocker mocker, const char *options) {
 
 static int readable(int fd, int timeout) {
   struct pollfd p = {.fd = fd, .events = POLLIN};
-  return poll(&p, 1, timeout) == 1;
+  int n;
+  do n = poll(&p, 1, timeout);
+  while (n < 0 && errno == EINTR); /* Go's threads have signals of their own */
+  return n == 1;
 }
 
 /* drain: take everything, `capacity` items at a time, by the descriptor or waiting in the call. Counts the items, and how the

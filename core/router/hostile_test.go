@@ -173,7 +173,7 @@ func TestHostilePeersHurtNobody(t *testing.T) {
 			id := uint64(i + 1)
 			require.NoError(t, k.AddWorker(router.Worker{ID: id, KVEvents: router.Endpoints{Base: endpoint}}))
 			k.handled("the good batch after "+name, func() bool { return k.depth(prompt)[fmt.Sprintf("%d/0", id)] == 1 })
-			require.Equal(t, feed.Exact, k.health(id).State, name)
+			k.handled("and it is exact after "+name, func() bool { return k.health(id).State == feed.Exact }) // told a moment later
 		}
 	})
 	require.Equal(t, feed.Disconnected, k.health(0).State)
